@@ -1,0 +1,103 @@
+"""gradlab: along which paths does the gradient of a Seq2Seq model reach each encoder timestep?
+
+The map of the house, in the order in which things happen:
+
+    scenario, schema, grid   a TOML file -> validated values -> the points of a sweep
+    tasks, seeding           copy and reverse batches, drawn by key
+    models                   cells and their adjoints, attention, the encoder-decoder, the loss
+    gradients                the total gradient at every encoder state, its parts, their summary
+    lab                      training, one run, the sweep of runs, the tables on disk
+    plots                    tables -> figures
+    cli                      the commands
+
+Imports point one way: scenario, tasks <- models <- gradients, lab <- cli and lab.store <- plots.
+
+    import gradlab
+    scenario = gradlab.load_scenario("first_look", {"task.length": 20})
+    results = gradlab.run(scenario, out="runs/first_look")
+    results.gradients                          # a pandas DataFrame
+    gradlab.plots.gradient_decay(results)      # a matplotlib Figure
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradlab import plots
+    from gradlab.errors import GradlabError, NothingToPlotError, ScenarioError, StoreError
+    from gradlab.gradients.probe import Measurement, measure
+    from gradlab.grid import Point, points
+    from gradlab.lab.run import build_model, run_point
+    from gradlab.lab.store import Results
+    from gradlab.lab.store import open_results as open  # noqa: A004
+    from gradlab.lab.sweep import run
+    from gradlab.models.seq2seq import Seq2Seq
+    from gradlab.scenario import load_scenario
+    from gradlab.schema import Scenario
+    from gradlab.tasks import Batch, draw_batch, probe_batch
+
+__version__ = "0.1.0"
+
+# Loaded on first use: torch takes a second to import, and `gradlab --help` should not wait for it.
+_HOME = {
+    "GradlabError": "errors",
+    "NothingToPlotError": "errors",
+    "ScenarioError": "errors",
+    "StoreError": "errors",
+    "load_scenario": "scenario",
+    "Scenario": "schema",
+    "Point": "grid",
+    "points": "grid",
+    "Batch": "tasks",
+    "draw_batch": "tasks",
+    "probe_batch": "tasks",
+    "Seq2Seq": "models.seq2seq",
+    "Measurement": "gradients.probe",
+    "measure": "gradients.probe",
+    "build_model": "lab.run",
+    "run_point": "lab.run",
+    "run": "lab.sweep",
+    "open": "lab.store",
+    "Results": "lab.store",
+    "plots": "plots",
+}
+
+__all__ = [  # noqa: RUF022
+    "GradlabError",
+    "NothingToPlotError",
+    "ScenarioError",
+    "StoreError",
+    "load_scenario",
+    "Scenario",
+    "Point",
+    "points",
+    "Batch",
+    "draw_batch",
+    "probe_batch",
+    "Seq2Seq",
+    "Measurement",
+    "measure",
+    "build_model",
+    "run_point",
+    "run",
+    "open",
+    "Results",
+    "plots",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gradlab' has no attribute {name!r}")
+    module = importlib.import_module(f"gradlab.{_HOME[name]}")
+    value = {"plots": module}.get(name) or getattr(
+        module, {"open": "open_results"}.get(name, name)
+    )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

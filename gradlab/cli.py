@@ -1,0 +1,263 @@
+"""The commands: parse, call one function, print. Messages go to stderr, results to stdout."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradlab import __version__
+from gradlab.errors import GradlabError, NothingToPlotError, ScenarioError, StoreError
+from gradlab.grid import describe, points
+from gradlab.scenario import (
+    load_scenario,
+    parse_override,
+    scenario_name,
+    shipped_scenarios,
+    to_toml,
+)
+from gradlab.schema import Scenario
+
+if TYPE_CHECKING:
+    from gradlab.lab.store import Results
+
+FIGURE_NAMES = (
+    "gradient_decay",
+    "gradient_heatmap",
+    "path_shares",
+    "bottleneck",
+    "accuracy_by_position",
+    "training",
+)
+
+
+class Commands(click.Group):
+    """Turns every expected error into one message and the right exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if reconfigure := getattr(stream, "reconfigure", None):
+                reconfigure(errors="backslashreplace")
+        try:
+            return super().invoke(ctx)
+        except (ScenarioError, StoreError) as error:
+            say(f"gradlab: {error}")
+            ctx.exit(2)
+        except GradlabError as error:
+            say(f"gradlab: {error}")
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            say("gradlab: interrupted; finished runs are stored, run again to go on")
+            ctx.exit(130)
+
+
+def say(message: str) -> None:
+    """Print a message for the user, not a result."""
+    click.echo(message, err=True)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Measure along which paths the gradient of a Seq2Seq model reaches each encoder timestep."""
+
+
+def scenario_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the SCENARIO argument and --set."""
+    command = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override a key, e.g. task.length=20; a list makes a sweep axis.",
+    )(command)
+    return click.argument("source", metavar="SCENARIO")(command)
+
+
+def read(source: str, settings: tuple[str, ...]) -> Scenario:
+    """Load a scenario with its overrides."""
+    return load_scenario(source, dict(map(parse_override, settings)))
+
+
+@main.command()
+@scenario_options
+@click.option("--out", type=click.Path(path_type=Path), help="Directory [runs/<scenario>].")
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time [number of cores].")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option("--force", is_flag=True, help="Use OUT even if it holds another scenario.")
+@click.option("--dry-run", is_flag=True, help="List the runs and compute nothing.")
+@click.option("--progress", "kind", type=click.Choice(["auto", "plain", "none"]), default="auto")
+def run(
+    source: str,
+    settings: tuple[str, ...],
+    out: Path | None,
+    jobs: int | None,
+    device: str,
+    force: bool,
+    dry_run: bool,
+    kind: str,
+) -> None:
+    """Train and measure the runs of SCENARIO that are missing in OUT, then draw the figures."""
+    scenario = read(source, settings)
+    out = out or Path("runs") / scenario_name(source)
+    if dry_run:
+        list_runs(scenario, out)
+        return
+    from gradlab.lab.store import open_results
+    from gradlab.lab.sweep import run_sweep
+    from gradlab.progress import progress
+
+    with progress(kind) as report:
+        outcome = run_sweep(
+            scenario, out, jobs=jobs, device=device, force=force, report=report
+        )
+    say(
+        f"{outcome.finished} runs computed in {out}, {outcome.skipped} were there; "
+        f"{outcome.diverged} diverged, {len(outcome.failures)} failed"
+    )
+    draw(open_results(out), FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
+    if outcome.failures:
+        for event in outcome.failures:
+            say(f"failed: {describe(event.point)}: {event.message}")
+        raise GradlabError(f"{len(outcome.failures)} runs failed; run again to try them again")
+
+
+def list_runs(scenario: Scenario, out: Path) -> None:
+    """Print the runs of a sweep and which of them are stored."""
+    from gradlab.lab.store import stored_runs
+
+    stored = stored_runs(out)
+    for point in points(scenario):
+        state = "stored " if point.run_id in stored else "missing"
+        click.echo(f"{point.run_id}  {state}  {describe(point)}")
+
+
+@main.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--figure", "names", multiple=True, type=click.Choice(FIGURE_NAMES))
+@click.option("--format", "formats", multiple=True, type=click.Choice(["svg", "png", "pdf"]))
+@click.option("--style", type=click.Choice(["lecture", "paper"]), default="lecture")
+@click.option("--lang", type=click.Choice(["en", "ko"]), default="en")
+@click.option("--to", type=click.Path(path_type=Path), help="Directory [OUT/figures].")
+def plot(
+    out: Path,
+    names: tuple[str, ...],
+    formats: tuple[str, ...],
+    style: str,
+    lang: str,
+    to: Path | None,
+) -> None:
+    """Draw figures from the tables of the sweep in OUT."""
+    from gradlab.lab.store import open_results
+
+    results = open_results(out)
+    drawn = draw(
+        results,
+        names or FIGURE_NAMES,
+        formats or ("png",),
+        style,
+        lang,
+        to or out / "figures",
+        strict=bool(names),
+    )
+    if not drawn:
+        raise NothingToPlotError(f"{out}: no figure could be drawn")
+
+
+def draw(
+    results: Results,
+    names: tuple[str, ...],
+    formats: tuple[str, ...],
+    style: str,
+    lang: str,
+    to: Path,
+    *,
+    strict: bool,
+) -> int:
+    """Draw figures into a directory and print their paths; return how many were drawn.
+
+    A figure that the tables do not allow is named with the reason, or raised if `strict`.
+    """
+    from gradlab import plots
+
+    missing = int((results.runs["status"] == "missing").sum())
+    if missing:
+        say(f"{missing} of {len(results.runs)} runs are missing from {results.out}")
+    if results.others:
+        say(f"{results.others} other runs lie in {results.out}; they are not drawn")
+    drawn = 0
+    for name in names:
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                figure = plots.FIGURES[name](results, style=style, lang=lang)
+        except NothingToPlotError as error:
+            if strict:
+                raise
+            say(f"{name}: not drawn: {error}")
+            continue
+        finally:
+            for message in dict.fromkeys(str(warning.message) for warning in caught):
+                say(f"{name}: {message}")
+        for format_ in formats:
+            click.echo(save(plots.save, figure, to / f"{name}.{format_}"))
+        drawn += 1
+    return drawn
+
+
+def save(write: Callable[[Any, Path], None], figure: Any, path: Path) -> Path:
+    """Save one figure. Raises StoreError where that cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(figure, path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror})") from error
+    return path
+
+
+@main.command()
+def scenarios() -> None:
+    """List the shipped scenarios: what each shows and about how long it takes."""
+    for name, path in shipped_scenarios().items():
+        scenario = load_scenario(path)
+        click.echo(f"{name}  ({len(points(scenario))} runs)  {scenario.title}")
+        click.echo(textwrap.indent(textwrap.fill(scenario.notes or "", 76), "    ") + "\n")
+
+
+@main.command()
+@click.argument("source", metavar="[SCENARIO]", required=False)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of scenarios instead.")
+def show(source: str | None, settings: tuple[str, ...], schema: bool) -> None:
+    """Print the resolved TOML of SCENARIO and the number of its runs."""
+    if schema:
+        import json
+
+        click.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+        return
+    if source is None:
+        raise click.UsageError("Missing argument 'SCENARIO' (or give --schema).")
+    scenario = read(source, settings)
+    click.echo(f"# {len(points(scenario))} runs\n{to_toml(scenario)}", nl=False)
+
+
+@main.command()
+@scenario_options
+def trace(source: str, settings: tuple[str, ...]) -> None:
+    """Print the tensors of one forward pass of SCENARIO's first point."""
+    point = points(read(source, settings))[0]
+    from gradlab.lab.walkthrough import SYMBOLS, walk_through
+
+    rows = walk_through(point)
+    say(describe(point) + "; " + ", ".join(f"{key} = {what}" for key, what in SYMBOLS.items()))
+    cells = [("tensor", "shape", "", "what it is")]
+    cells += [(row.name, str(row.shape), row.symbols, row.meaning) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for cell in cells:
+        line = "  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True))
+        click.echo(line.rstrip())

@@ -1,0 +1,1 @@
+"""What is measured: gradients at every encoder state, and their parts."""

@@ -1,0 +1,1 @@
+"""What is run: training, one run, the sweep, the tables on disk."""

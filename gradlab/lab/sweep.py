@@ -1,0 +1,224 @@
+"""A sweep: which points are already there, and the processes that compute the rest.
+
+Each process computes one run at a time with one torch thread. A run depends on its point alone, so
+the number of processes and the order of runs change nothing in the numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from loky.process_executor import ProcessPoolExecutor
+
+from gradlab.errors import GradlabError
+from gradlab.grid import Point, describe, points
+from gradlab.lab.store import Results, open_results, prepare
+from gradlab.schema import Scenario
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a point, and how far the sweep is.
+
+    finished, total: runs ended so far, runs to compute in this call. work: the expected share of
+    the work that is done, 0 to 1.
+    """
+
+    kind: Literal["started", "done", "diverged", "failed"]
+    point: Point
+    message: str = ""
+    finished: int = 0
+    total: int = 0
+    work: float = 0.0
+
+
+@dataclass
+class Outcome:
+    """How a sweep ended. `skipped` runs were already there; `failures` are not stored."""
+
+    skipped: int
+    total: int
+    done: int = 0
+    diverged: int = 0
+    failures: list[Event] = field(default_factory=list)
+
+    @property
+    def finished(self) -> int:
+        """How many runs have ended, well or not."""
+        return self.done + self.diverged + len(self.failures)
+
+    def count(self, event: Event) -> None:
+        """Take one event into account."""
+        if event.kind == "done":
+            self.done += 1
+        elif event.kind == "diverged":
+            self.diverged += 1
+        elif event.kind == "failed":
+            self.failures.append(event)
+
+
+def expected_work(point: Point) -> float:
+    """Return a rough relative duration of a run, for the order of runs and the time left."""
+    attention = 0.0 if point.model.attention == "none" else 1.0
+    longest = max(point.task.length, *point.lengths)
+    checkpoints = 2 + point.training.steps / point.record.every
+    return (point.training.steps + 8 * checkpoints) * longest * (1 + attention * longest / 30)
+
+
+def pending(scenario: Scenario, stored: set[str]) -> list[Point]:
+    """Return the points to compute, the longest first, each once."""
+    unique = {point.run_id: point for point in points(scenario) if point.run_id not in stored}
+    return sorted(unique.values(), key=expected_work, reverse=True)
+
+
+def run_sweep(
+    scenario: Scenario,
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    device: str = "auto",
+    force: bool = False,
+    report: Callable[[Event], None] = lambda event: None,
+) -> Outcome:
+    """Compute the missing points of a sweep into `out`, `jobs` at a time (default: the cores).
+
+    device: "auto" (cuda where there is one), "cpu" or "cuda". report: called for each event, from
+    one thread at a time. A failed run does not stop the others; it is not stored, so the next call
+    tries it again.
+
+    Raises StoreError if `out` cannot be used (see `store.prepare`), GradlabError for a device that
+    is not there. On an interrupt, what is finished is stored and the processes are ended.
+    """
+    out = Path(out)
+    if jobs is not None and jobs < 1:
+        raise GradlabError(f"jobs: expected at least 1, found {jobs}")
+    chosen = choose_device(device)
+    stored = prepare(out, scenario, force=force)
+    waiting = pending(scenario, stored)
+    outcome = Outcome(skipped=len(stored), total=len(waiting))
+    lanes = min(jobs or (1 if chosen == "cuda" else os.cpu_count() or 1), len(waiting))
+    todo: queue.SimpleQueue[Point] = queue.SimpleQueue()
+    for point in waiting:
+        todo.put(point)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    workers = [Lane(todo, events, out, chosen) for _ in range(lanes)]
+    work, all_work = 0.0, sum(map(expected_work, waiting))
+    try:
+        for worker in workers:
+            worker.start()
+        while outcome.finished < outcome.total:
+            event = events.get()
+            outcome.count(event)
+            work += 0.0 if event.kind == "started" else expected_work(event.point)
+            report(
+                replace(event, finished=outcome.finished, total=outcome.total, work=work / all_work)
+            )
+    finally:
+        for worker in workers:
+            worker.end()
+    return outcome
+
+
+class Lane(threading.Thread):
+    """One process after another, one run at a time: a process that dies takes one run with it."""
+
+    def __init__(
+        self,
+        todo: queue.SimpleQueue[Point],
+        events: queue.SimpleQueue[Event],
+        out: Path,
+        device: str,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.todo, self.events, self.out, self.device = todo, events, out, device
+        self.stopped = False
+        self.executor: Any = new_process()
+
+    def run(self) -> None:
+        """Compute points until none is left."""
+        while not self.stopped:
+            try:
+                point = self.todo.get_nowait()
+            except queue.Empty:
+                return
+            self.events.put(Event("started", point))
+            self.events.put(self.compute(point))
+
+    def compute(self, point: Point) -> Event:
+        """Compute and store one point in this lane's process."""
+        try:
+            future = self.executor.submit(compute_and_store, point, self.out, self.device)
+            return Event(future.result(), point)
+        except BrokenProcessPool:
+            if not self.stopped:
+                self.executor = new_process()
+            message = "its process was killed, perhaps for lack of memory; try --jobs 1"
+            return Event("failed", point, message)
+        except Exception as error:  # whatever a run raises is reported, and the rest goes on
+            return Event("failed", point, f"{type(error).__name__}: {error}")
+
+    def end(self) -> None:
+        """Stop, ending a run that is still going."""
+        self.stopped = True
+        self.executor.shutdown(wait=False, kill_workers=True)
+
+
+def new_process() -> Any:
+    """Return an executor of one fresh process that leaves interrupts to its parent."""
+    return ProcessPoolExecutor(max_workers=1, initializer=_ignore_interrupts)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def compute_and_store(point: Point, out: Path, device: str) -> str:
+    """Compute one point and store it; return its status. Runs in a process of its own."""
+    from gradlab.lab.run import run_point
+    from gradlab.lab.store import write_run
+
+    run = run_point(point, device)
+    write_run(out, point.run_id, run)
+    return str(run.record["status"])
+
+
+def choose_device(device: str) -> str:
+    """Return "cpu" or "cuda". Raises GradlabError if cuda is asked for and not there."""
+    if device == "cpu":
+        return device
+    import torch
+
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise GradlabError("device: expected a CUDA device, found none; use --device cpu")
+    return "cuda" if available else "cpu"
+
+
+def run(
+    scenario: Scenario,
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    device: str = "auto",
+    force: bool = False,
+) -> Results:
+    """Compute what is missing of a sweep and return its tables; the Python face of `gradlab run`.
+
+    Raises GradlabError if runs failed (the others are stored), and what `run_sweep` raises.
+    """
+    outcome = run_sweep(scenario, out, jobs=jobs, device=device, force=force)
+    if outcome.failures:
+        first = outcome.failures[0]
+        raise GradlabError(
+            f"{len(outcome.failures)} of {len(points(scenario))} runs failed; the others are stored "
+            f"in {out}. The first: {describe(first.point)}: {first.message}"
+        )
+    return open_results(out)

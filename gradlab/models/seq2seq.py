@@ -1,0 +1,285 @@
+"""The encoder-decoder with or without attention: one forward pass, used by everything.
+
+    encoder     h_i = cell(x_i, h_{i-1}), h_0 = 0
+    bridge      s_0 = h_n ("initial"); also appended to each decoder input ("every_step"); 0 ("none")
+    bahdanau    query s_{j-1};  s_j = cell([y_{j-1}; c_j], s_{j-1});  logits_j = output(s_j)
+    luong       s_j = cell(y_{j-1}, s_{j-1});  query s_j;
+                logits_j = output(tanh(combine([c_j; s_j])))
+    none        as luong without c_j: logits_j = output(s_j)
+
+Bahdanau et al. 2015; Luong et al. 2015 without input feeding; Sutskever et al. 2014.
+
+Padded positions need no mask in the recurrences: the bridge reads each example's true last state
+and attention gives pads a weight of exactly zero, so nothing leaves a pad and no gradient enters
+one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gradlab import schema
+from gradlab.models.attention import SCORES, attend
+from gradlab.models.cells import CELLS, State
+from gradlab.models.layers import (
+    Embedding,
+    Layer,
+    Linear,
+    draw_parameters,
+    linear_over_time,
+    uniform,
+)
+from gradlab.models.recurrence import (
+    Scan,
+    linearise,
+    pull_back,
+    states_before,
+    time_first,
+    time_last,
+)
+from gradlab.tasks import SPECIAL_SYMBOLS, Batch, bos
+
+
+@dataclass(frozen=True)
+class ExitEdges:
+    """The ways out of the encoder, each a tensor of its own that gradients can be asked for.
+
+    bridge: h (and c) at each example's last source step, (..., batch, hidden); empty for "none".
+    values, keys: all states, (..., batch, n, hidden); None without attention.
+    """
+
+    bridge: State
+    values: Tensor | None
+    keys: Tensor | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder may read of the source, prepared once for all of its steps."""
+
+    edges: ExitEdges
+    projected_keys: Tensor | None
+    mask: Tensor
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the decoder computed over k steps; tensors of attention are None without it.
+
+    states: s_1 .. s_k, each (..., batch, k, hidden); last: s_k.
+    query, context: (..., batch, k, hidden); scores, weights: (..., batch, k, n).
+    logits: (..., batch, k, V).
+    """
+
+    states: State
+    last: State
+    query: Tensor | None
+    scores: Tensor | None
+    weights: Tensor | None
+    context: Tensor | None
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass: what the adjoint needs and what a lecture wants to see."""
+
+    embedded: Tensor
+    projected: Tensor
+    initial: State
+    encoder_states: State
+    memory: Memory
+    decoded: Decoded
+
+    @property
+    def edges(self) -> ExitEdges:
+        return self.memory.edges
+
+    @property
+    def logits(self) -> Tensor:
+        return self.decoded.logits
+
+
+class Recurrent(Layer):
+    """The weights of one recurrent layer, in the layout and names of `torch.nn.GRU` and kin.
+
+    The columns of weight_ih are blocks, one for each part of the input. Each block is drawn from a
+    generator of its own and bounded by 1/sqrt(hidden), so a model with one more block starts from
+    the same weights in the others.
+    """
+
+    def __init__(self, cell: str, blocks: dict[str, int], hidden: int) -> None:
+        super().__init__()
+        gates = CELLS[cell].gates
+        self.cell_name, self.blocks, self.hidden = cell, blocks, hidden
+        self.weight_ih_l0 = nn.Parameter(torch.empty(gates * hidden, sum(blocks.values())))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(gates * hidden, hidden))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(gates * hidden))
+        self.bias_hh_l0 = nn.Parameter(torch.empty(gates * hidden))
+
+    def draw(self, seed: int, name: str) -> None:
+        bound = self.hidden**-0.5
+        rows = self.weight_ih_l0.shape[0]
+        drawn = {
+            key: uniform(tuple(parameter.shape), bound, seed, f"{name}.{key}")
+            for key, parameter in self.named_parameters()
+            if key != "weight_ih_l0"
+        }
+        drawn["weight_ih_l0"] = torch.cat(
+            [
+                uniform((rows, columns), bound, seed, f"{name}.weight_ih_l0.{block}")
+                for block, columns in self.blocks.items()
+            ],
+            dim=-1,
+        )
+        self.load_state_dict(drawn)
+
+    def project(self, block: str, x: Tensor) -> Tensor:
+        """Return the part of the projected input that comes from one block of the input.
+
+        x: (..., batch, time, features). The bias comes with the embedding.
+        """
+        columns = self.weight_ih_l0.split(list(self.blocks.values()), dim=-1)
+        weight = dict(zip(self.blocks, columns, strict=True))[block]
+        return linear_over_time(x, weight, self.bias_ih_l0 if block == "embedding" else None)
+
+    def zero_state(self, like: Tensor) -> State:
+        """Return z_0 = 0 for projected inputs `like` (..., batch, time, features)."""
+        zeros = like.new_zeros(*like.shape[:-2], self.hidden)
+        return tuple(zeros for _ in CELLS[self.cell_name].states)
+
+    def forward(self, projected: Tensor, initial: State) -> State:
+        """Return the states of every step, each (..., batch, time, hidden)."""
+        states: State = Scan.apply(
+            self.cell_name, projected, self.weight_hh_l0, self.bias_hh_l0, *initial
+        )
+        return states
+
+    @torch.no_grad()
+    def pull_back(
+        self, projected: Tensor, initial: State, states: State, injections: State
+    ) -> State:
+        """Return the total gradient at every state, (paths, ..., batch, time, hidden).
+
+        injections: for each state, the gradient that enters it from outside the recurrence.
+        """
+        cell, weight_hh = CELLS[self.cell_name], self.weight_hh_l0
+        before = states_before(initial, states)
+        local = linearise(cell, projected, before, weight_hh, self.bias_hh_l0)
+        totals = pull_back(cell, local, tuple(map(time_first, injections)), weight_hh)
+        return tuple(map(time_last, totals))
+
+
+class Seq2Seq(nn.Module):
+    """The encoder-decoder of a `[model]` table, over V data symbols, drawn for a seed.
+
+    Parameters may be stacked on leading axes; then everything it returns has those axes too.
+    """
+
+    def __init__(self, spec: schema.Model, symbols: int, seed: int = 0) -> None:
+        super().__init__()
+        self.spec, self.symbols = spec, symbols
+        hidden, embedding = spec.hidden, spec.embedding
+        attends = spec.attention != "none"
+        self.luong = attends and spec.timing == "luong"
+        self.bahdanau = attends and spec.timing == "bahdanau"
+        blocks = {"embedding": embedding}
+        if self.bahdanau:
+            blocks["context"] = hidden
+        if spec.bridge == "every_step":
+            blocks["bridge"] = hidden
+        self.source_embedding = Embedding(symbols + SPECIAL_SYMBOLS, embedding)
+        self.target_embedding = Embedding(symbols + SPECIAL_SYMBOLS, embedding)
+        self.encoder = Recurrent(spec.cell, {"embedding": embedding}, hidden)
+        self.decoder = Recurrent(spec.cell, blocks, hidden)
+        self.attention = SCORES[spec.attention](hidden) if attends else None
+        self.combine = Linear(2 * hidden, hidden, bias=True) if self.luong else None
+        self.output = Linear(hidden, symbols, bias=True)
+        draw_parameters(self, seed)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """("h",), or ("h", "c") for the LSTM."""
+        return CELLS[self.spec.cell].states
+
+    def forward(self, batch: Batch) -> Trace:
+        """Run the whole model with teacher forcing: the decoder reads BOS, y_1 .. y_{k-1}."""
+        embedded = self.source_embedding(batch.source)
+        projected = self.encoder.project("embedding", embedded)
+        initial = self.encoder.zero_state(projected)
+        states = self.encoder(projected, initial)
+        memory = self.remember(states, batch)
+        decoded = self.decode(batch.decoder_input, memory, self.first_state(memory))
+        return Trace(embedded, projected, initial, states, memory, decoded)
+
+    def remember(self, states: State, batch: Batch) -> Memory:
+        """Return the encoder's exit edges, and the keys as the scores want them."""
+        values = keys = projected_keys = None
+        if self.attention is not None:
+            values, keys = states[0].view_as(states[0]), states[0].view_as(states[0])
+            projected_keys = self.attention.project_keys(keys)
+        bridge: State = ()
+        if self.spec.bridge != "none":
+            last = (batch.source_lengths - 1).expand(states[0].shape[:-2])[..., None, None]
+            bridge = tuple(torch.take_along_dim(part, last, -2).squeeze(-2) for part in states)
+        return Memory(ExitEdges(bridge, values, keys), projected_keys, batch.source_mask)
+
+    def first_state(self, memory: Memory) -> State:
+        """Return s_0: the bridge, or zeros where there is none."""
+        if memory.edges.bridge:
+            return memory.edges.bridge
+        assert memory.edges.values is not None
+        return self.decoder.zero_state(memory.edges.values)
+
+    def decode(self, inputs: Tensor, memory: Memory, state: State) -> Decoded:
+        """Run the decoder over the symbols `inputs` (..., batch, k) from `state`."""
+        projected = self.decoder.project("embedding", self.target_embedding(inputs))
+        if self.spec.bridge == "every_step":
+            bridge = memory.edges.bridge[0].unsqueeze(-2)
+            projected = projected + self.decoder.project("bridge", bridge)
+        if self.bahdanau:
+            return self._decode_bahdanau(projected, memory, state)
+        states = self.decoder(projected, state)
+        last = tuple(part[..., -1, :] for part in states)
+        if self.attention is None:
+            return Decoded(states, last, None, None, None, None, self.output(states[0]))
+        scores = self.attention(states[0], memory.projected_keys)
+        assert memory.edges.values is not None and self.combine is not None
+        weights, context = attend(scores, memory.edges.values, memory.mask)
+        readout = torch.tanh(self.combine(torch.cat([context, states[0]], dim=-1)))
+        return Decoded(states, last, states[0], scores, weights, context, self.output(readout))
+
+    def _decode_bahdanau(self, projected: Tensor, memory: Memory, state: State) -> Decoded:
+        assert memory.edges.values is not None and self.attention is not None
+        steps: list[tuple[Tensor, ...]] = []
+        for p in projected.split(1, dim=-2):
+            query = state[0].unsqueeze(-2)
+            scores = self.attention(query, memory.projected_keys)
+            weights, context = attend(scores, memory.edges.values, memory.mask)
+            states = self.decoder(p + self.decoder.project("context", context), state)
+            state = tuple(part.squeeze(-2) for part in states)
+            steps.append((query, scores, weights, context, *states))
+        query, scores, weights, context, *states = (
+            torch.cat(part, dim=-2) for part in zip(*steps, strict=True)
+        )
+        return Decoded(
+            tuple(states), state, query, scores, weights, context, self.output(states[0])
+        )
+
+    @torch.no_grad()
+    def greedy(self, batch: Batch) -> Tensor:
+        """Decode freely: each step reads the symbol that the step before gave. (..., batch, k)."""
+        projected = self.encoder.project("embedding", self.source_embedding(batch.source))
+        states = self.encoder(projected, self.encoder.zero_state(projected))
+        memory = self.remember(states, batch)
+        state = self.first_state(memory)
+        symbol = batch.decoder_input[..., :1]
+        symbols = []
+        for _ in range(batch.target.shape[-1]):
+            decoded = self.decode(symbol, memory, state)
+            state, symbol = decoded.last, decoded.logits.argmax(-1)
+            symbols.append(symbol)
+        return torch.cat(symbols, dim=-1)

@@ -1,0 +1,60 @@
+"""Tables to figures: pandas in, a matplotlib Figure out; no models, no torch.
+
+`FIGURES` names what can be drawn. Each function takes results (the tables of a sweep, see
+`results.py`), `style` ("lecture" for a hall, "paper" for print) and `lang` ("en" or "ko"); it
+writes no file. `save` does.
+
+    gradients, heatmap, shares     what arrives at each encoder state, and along which path
+    accuracy, learning             what the models can do, after and during training
+    facets, models                 which panels and lines a sweep asks for
+    aggregate                      over seeds
+    lines, canvas, caption         inside a panel, around the panels, under them
+    style, words                   sizes, fonts and marks; every phrase in both languages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from matplotlib.figure import Figure
+
+from gradlab.plots.accuracy import accuracy_by_position, bottleneck
+from gradlab.plots.gradients import gradient_decay
+from gradlab.plots.heatmap import gradient_heatmap
+from gradlab.plots.learning import training
+from gradlab.plots.results import Results
+from gradlab.plots.saving import save
+from gradlab.plots.shares import path_shares
+from gradlab.plots.style import StyleName
+from gradlab.plots.words import Language
+
+__all__ = [
+    "FIGURES",
+    "Results",
+    "accuracy_by_position",
+    "bottleneck",
+    "gradient_decay",
+    "gradient_heatmap",
+    "path_shares",
+    "save",
+    "training",
+]
+
+
+class Plot(Protocol):
+    """A figure: results in, Figure out; raises NothingToPlotError when nothing can be drawn."""
+
+    def __call__(
+        self, results: Results, *, style: StyleName = "lecture", lang: Language = "en"
+    ) -> Figure: ...
+
+
+FIGURES: Mapping[str, Plot] = {
+    "gradient_decay": gradient_decay,
+    "gradient_heatmap": gradient_heatmap,
+    "path_shares": path_shares,
+    "bottleneck": bottleneck,
+    "accuracy_by_position": accuracy_by_position,
+    "training": training,
+}

@@ -1,0 +1,238 @@
+"""Accuracy after training: against source length, and at each target position."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gradlab.errors import NothingToPlotError
+from gradlab.plots import caption
+from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stages_of
+from gradlab.plots.canvas import Page, blank, finish, literal, set_titles
+from gradlab.plots.facets import Facets, facets, plain
+from gradlab.plots.gradients import explain_empty, name_only_stage
+from gradlab.plots.lines import draw_chance, draw_line, key_chance, key_line
+from gradlab.plots.models import Models, compare_models, keys_of_accuracy
+from gradlab.plots.results import Results
+from gradlab.plots.style import INK, Look, Mark, StyleName, drawing, sequential_marks
+from gradlab.plots.words import Language, say
+
+METRICS = ("token_accuracy", "sequence_accuracy")
+LENGTHS_ON_LOG = 8.0
+"""Lengths that span this factor or more stand on a log axis, or the short ones would collide."""
+
+
+def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language = "en") -> Figure:
+    """Free-running token and sequence accuracy after the last step against source length.
+
+    One line a model, a panel for each task and metric; a diverged run is a cross at the floor.
+    """
+    runs = results.runs[results.runs["training.steps"] > 0]
+    if runs.empty:
+        raise NothingToPlotError(
+            "bottleneck shows accuracy after training; training.steps is 0 in this sweep"
+        )
+    frame = at_last_step(results.training)
+    frame = frame[frame["train_step"] > 0]
+    models = compare_models(runs, frame)
+    points = stages_of(runs)
+    points = points[points["stage"] > 0].merge(pd.DataFrame({"metric": METRICS}), how="cross")
+    stage = ["stage"] if points["stage"].nunique() > 1 else []
+    layout = facets(points, [*models.panel_keys, *stage, "metric"])
+    frame = models.locate(frame.assign(stage=frame["train_step"]))
+    with drawing(style, lang) as look:
+        figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
+        counts = length_panels(axes, look, layout, models, frame, points)
+        set_titles(look, axes, layout.titles(look.lang), layout.columns)
+        log = label_lengths(axes, look, frame["source_length"].unique().tolist())
+        page = Page(
+            say(look.lang, "bottleneck"),
+            caption.subtitle(look.lang, results.scenario.title, runs, frame),
+            say(look.lang, "length_log" if log else "length"),
+            say(look.lang, "accuracy"),
+            handles=model_keys(look, models, runs),
+            caption=[
+                about_accuracy(look, "about_bottleneck", runs),
+                say(look.lang, "about_fall"),
+                about_chance(look, runs, sequence=True),
+                *caption.seeds(look.lang, counts, log=False),
+                *caption.nonfinite(look.lang, frame["token_accuracy"]),
+                *caption.statuses(look.lang, runs, cross=True),
+            ],
+        )
+        return finish(figure, axes, look, page)
+
+
+def length_panels(
+    axes: list[Axes], look: Look, layout: Facets, models: Models, frame: pd.DataFrame,
+    points: pd.DataFrame,
+) -> list[int]:  # fmt: skip
+    """Draw each panel's chance line, models and diverged runs; returns the seeds of each line."""
+    counts = []
+    everywhere = frame.merge(pd.DataFrame({"metric": METRICS}), how="cross")
+    points = models.locate(points)
+    panels = zip(axes, layout.split(everywhere), layout.split(points), strict=True)
+    for axis, rows, planned in panels:
+        metric = planned["metric"].iloc[0]
+        axis.set_ylim(-0.05, 1.05)
+        draw_length_chance(axis, look, planned, frame["source_length"].unique().tolist(), metric)
+        diverged = planned[planned["status"] == "diverged"]
+        for line, (mark, label) in enumerate(zip(models.marks, models.labels("en"), strict=True)):
+            of_line = rows[rows["line"] == line]
+            counts.append(
+                draw_line(axis, look, of_line, "source_length", metric, mark, label=label or "all")
+            )
+            mark_diverged(axis, look, diverged.loc[diverged["line"] == line, "task.length"], mark)
+        if diverged.empty:
+            explain_empty(axis, look, rows, metric)
+    return counts
+
+
+def draw_length_chance(
+    axis: Axes, look: Look, planned: pd.DataFrame, lengths: list[int], metric: str
+) -> None:
+    """Guessing: 1/V a token, V^-n a sequence, for each V of the panel."""
+    lengths = sorted({*lengths, *planned["task.length"].astype(int)})
+    for symbols in planned["task.symbols"].astype(int).unique():
+        chance = [1 / symbols if metric == "token_accuracy" else symbols**-n for n in map(float, lengths)]
+        draw_chance(axis, look, lengths, chance)
+
+
+def mark_diverged(axis: Axes, look: Look, lengths: pd.Series, mark: Mark) -> None:
+    """A cross at the floor for each diverged run, at the length that it was trained on."""
+    if len(lengths):
+        axis.plot(
+            lengths.astype(int), [0.0] * len(lengths), ls="", marker="x", ms=1.5 * look.marker,
+            mew=0.8 * look.line, color=mark.color, label="diverged", clip_on=False, zorder=4,
+        )  # fmt: skip
+
+
+def label_lengths(axes: list[Axes], look: Look, lengths: Sequence[int]) -> bool:
+    """Ticks at the lengths that exist, as many as have room; returns whether the axis is log."""
+    lengths = sorted(int(n) for n in lengths)
+    if not lengths:
+        return False
+    log = lengths[-1] / lengths[0] >= LENGTHS_ON_LOG
+    scale = math.log if log else float
+    room = 0.09 * (scale(lengths[-1]) - scale(lengths[0]))
+    ticks = [lengths[-1]]
+    for length in lengths[-2::-1]:
+        if scale(ticks[-1]) - scale(length) >= room:
+            ticks.append(length)
+    for axis in axes:
+        if log:
+            axis.set_xscale("log")
+        axis.set_xticks(ticks[::-1], [str(n) for n in ticks[::-1]])
+        axis.set_xticks([], minor=True)
+    return log
+
+
+def model_keys(look: Look, models: Models, runs: pd.DataFrame) -> list[Artist]:
+    """Legend entries of the models, of guessing and of diverged runs if there are any."""
+    named = zip(models.marks, models.labels(look.lang), strict=True)
+    keys: list[Artist] = [key_line(look, mark, literal(label)) for mark, label in named if label]
+    keys.append(key_chance(look, say(look.lang, "chance")))
+    if (runs["status"] == "diverged").any():
+        label = say(look.lang, "diverged")
+        size, width = 1.2 * look.marker, 0.8 * look.line
+        keys.append(Line2D([], [], ls="", marker="x", color=INK, ms=size, mew=width, label=label))
+    return keys
+
+
+def about_accuracy(look: Look, phrase: str, runs: pd.DataFrame) -> str:
+    """How accuracies were measured: on how many examples, after how much training."""
+    examples, steps = caption.examples(look.lang, runs), caption.trained(look.lang, runs)
+    return say(look.lang, phrase, examples=examples, steps=steps)
+
+
+def about_chance(look: Look, runs: pd.DataFrame, *, sequence: bool) -> str:
+    """What the dotted line is, with V where it is the same everywhere."""
+    symbols = symbols_in_common(look, runs)
+    more = say(look.lang, "about_chance_sequence") if sequence else ""
+    return say(look.lang, "about_chance", sequence=more, symbols=symbols)
+
+
+def symbols_in_common(look: Look, runs: pd.DataFrame) -> str:
+    """ ", V = 10", or nothing where V varies."""
+    found = {plain(value) for value in runs["task.symbols"]}
+    return say(look.lang, "symbols", symbols=found.pop()) if len(found) == 1 else ""
+
+
+def accuracy_by_position(
+    results: Results, *, style: StyleName = "lecture", lang: Language = "en"
+) -> Figure:
+    """Token accuracy at each target position after the last step, one colour a source length.
+
+    Solid lines are free-running, dashed ones teacher-forced.
+    """
+    if results.positions.empty:
+        raise NothingToPlotError(
+            "expected rows in the table positions, found none: no run of this sweep is finished"
+        )
+    frame = at_last_step(at_stages(results.positions))
+    points = stages_of(results.runs)
+    points = points[points["stage"] == points["training.steps"]]
+    stage = ["stage"] if points["stage"].nunique() > 1 else []
+    layout = facets(points, [*keys_of_accuracy(results.runs, frame), *stage])
+    frame = one_per_seed(layout.locate(frame), ["panel", "source_length", "position"])
+    lengths = sorted(int(n) for n in frame["source_length"].unique())
+    with drawing(style, lang) as look:
+        figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
+        counts = position_panels(axes, look, layout, frame, lengths)
+        titles = name_only_stage(look, layout.titles(look.lang), points)
+        set_titles(look, axes, titles, layout.columns)
+        page = Page(
+            say(look.lang, "accuracy_by_position"),
+            caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            say(look.lang, "position"),
+            say(look.lang, "token_accuracy"),
+            say(look.lang, "length"),
+            position_keys(look, lengths),
+            [
+                about_accuracy(look, "about_positions", results.runs),
+                about_chance(look, results.runs, sequence=False),
+                *caption.seeds(look.lang, counts, log=False),
+                *caption.nonfinite(look.lang, frame["token_accuracy"]),
+                *caption.statuses(look.lang, results.runs),
+            ],
+        )
+        return finish(figure, axes, look, page)
+
+
+def position_panels(
+    axes: list[Axes], look: Look, layout: Facets, frame: pd.DataFrame, lengths: list[int]
+) -> list[int]:
+    """Draw each panel's lines, free-running over teacher-forced; returns the seeds of each."""
+    counts = []
+    for axis, rows in zip(axes, layout.split(frame), strict=True):
+        axis.set_ylim(-0.05, 1.05)
+        for symbols in rows["task.symbols"].astype(int).unique():
+            draw_chance(axis, look, [1, max(lengths)], [1 / symbols] * 2)
+        for place, (length, mark) in enumerate(zip(lengths, sequential_marks(len(lengths)), strict=True)):
+            line = rows[rows["source_length"] == length]
+            for column, dash in (("token_accuracy_forced", (0, (4, 1.5))), ("token_accuracy", "-")):
+                own = Mark(mark.color, mark.marker, dash)
+                label = f"{length} {column}"
+                counts.append(
+                    draw_line(axis, look, line, "position", column, own, label=label, place=place)
+                )
+        explain_empty(axis, look, rows, "token_accuracy")
+    return counts
+
+
+def position_keys(look: Look, lengths: list[int]) -> list[Artist]:
+    """Legend entries of the lengths, then of the two ways to decode and of guessing."""
+    keys: list[Artist] = [
+        key_line(look, mark, str(n))
+        for mark, n in zip(sequential_marks(len(lengths)), lengths, strict=True)
+    ]
+    for name, dash in (("free", "-"), ("forced", (0, (4, 1.5)))):
+        label = say(look.lang, name)
+        keys.append(Line2D([], [], color=INK, ls=dash, lw=look.line, label=label))
+    return [*keys, key_chance(look, say(look.lang, "chance"))]

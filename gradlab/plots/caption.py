@@ -1,0 +1,103 @@
+"""The sentences under a figure: what lines and bands mean, over how much, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from gradlab.plots.aggregate import SEEDS_FOR_A_BAND
+from gradlab.plots.facets import plain, varying_keys
+from gradlab.plots.words import Language, describe, describe_all, say
+
+FACTS = ("model.kind", "model.cell", "model.attention", "model.timing", "model.hidden",
+         "task.name", "task.symbols")  # fmt: skip
+
+
+def subtitle(lang: Language, title: str, runs: pd.DataFrame, frame: pd.DataFrame) -> str:
+    """The scenario's title and the main settings that all its points share."""
+    varying = varying_keys(runs, frame)
+    shared = {
+        key: plain(runs[key].iloc[0])
+        for key in FACTS
+        if key in runs and key not in varying and runs[key].nunique(dropna=False) == 1
+    }
+    if shared.get("model.kind") == "seq2seq":
+        del shared["model.kind"]
+    if "model.attention" not in shared:
+        shared.pop("model.timing", None)
+    return " · ".join(part for part in (title, describe_all(lang, shared)) if part)
+
+
+def between(lang: Language, numbers: Iterable[object]) -> str:
+    """ "64", or "16 to 64" where the numbers differ."""
+    found = sorted({int(str(plain(number))) for number in numbers if plain(number) is not None})
+    if len(found) > 1:
+        return say(lang, "range", low=found[0], high=found[-1])
+    return str(found[0]) if found else "?"
+
+
+def examples(lang: Language, runs: pd.DataFrame) -> str:
+    """How many examples were measured at each length."""
+    return between(lang, runs["record.examples"])
+
+
+def reduction(lang: Language, runs: pd.DataFrame) -> str:
+    """How the loss is reduced over target tokens, without which no norm can be read."""
+    found = [value for value in map(plain, runs["record.loss"].unique()) if value is not None]
+    if len(found) != 1:
+        return say(lang, "about_loss_varies")
+    return say(lang, "about_loss", reduction=describe(lang, "record.loss", found[0]))
+
+
+def trained(lang: Language, runs: pd.DataFrame) -> str:
+    """ "after 600 training steps", or a vaguer phrase where that varies."""
+    steps = {plain(value) for value in runs["training.steps"]}
+    return say(lang, "steps", steps=steps.pop()) if len(steps) == 1 else say(lang, "last_step")
+
+
+def seeds(lang: Language, counts: Iterable[int], *, log: bool) -> list[str]:
+    """What line and band mean, for lines with these numbers of seeds."""
+    found = sorted(set(counts) - {0})
+    centre = say(lang, "geometric_mean" if log else "mean")
+    many = [count for count in found if count >= SEEDS_FOR_A_BAND]
+    few = [count for count in found if 1 < count < SEEDS_FOR_A_BAND]
+    sentences = [say(lang, "seeds_one")] if 1 in found else []
+    if few:
+        sentences.append(say(lang, "seeds_few", seeds=between(lang, few), centre=centre))
+    if many:
+        space = say(lang, "in_log") if log else ""
+        number = between(lang, many)
+        sentences.append(say(lang, "seeds_many", seeds=number, centre=centre, space=space))
+    return sentences
+
+
+def statuses(lang: Language, runs: pd.DataFrame, *, cross: bool = False) -> list[str]:
+    """How many runs diverged or are missing, if any."""
+    sentences = []
+    for status in ("diverged", "missing"):
+        count = int((runs["status"] == status).sum())
+        if count:
+            shown = say(lang, "shown_as_cross") if cross and status == "diverged" else ""
+            sentences.append(
+                say(lang, f"runs_{status}", count=count, total=len(runs), shown=shown)
+            )
+    return sentences
+
+
+def nonfinite(lang: Language, values: pd.Series) -> list[str]:
+    """How many values are NaN or infinite, if any."""
+    count = int((~values.astype(float).between(-1e308, 1e308)).sum())
+    return [say(lang, "nonfinite", count=count, total=len(values))] if count else []
+
+
+def zeros(lang: Language, frame: pd.DataFrame, phrase: str) -> list[str]:
+    """How many norms are exactly zero, wholly or for some of their examples, if any."""
+    zero = frame["norm_mean"] == 0
+    partly = int(((frame["zeros"] > 0) & ~zero).sum())
+    sentences = []
+    if zero.any():
+        sentences.append(say(lang, phrase, zeros=int(zero.sum()), total=len(frame)))
+    if partly:
+        sentences.append(say(lang, "zero_examples", count=partly))
+    return sentences

@@ -1,0 +1,162 @@
+"""Gradient norms as colour, over training step and source timestep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from gradlab.errors import NothingToPlotError
+from gradlab.plots import caption
+from gradlab.plots.aggregate import count_seeds, longest, one_per_seed, over_seeds
+from gradlab.plots.canvas import Page, blank, finish, note, set_titles
+from gradlab.plots.facets import Facets, facets, plain, varying_keys
+from gradlab.plots.gradients import about_norm, total_norms
+from gradlab.plots.lines import decades, positive_range, power
+from gradlab.plots.results import Results
+from gradlab.plots.style import GREY, Look, StyleName, drawing
+from gradlab.plots.words import Language, say
+
+CELL = ["panel", "train_step", "position"]
+ZERO_COLOUR = "#bdbdbd"
+
+
+def gradient_heatmap(
+    results: Results, *, style: StyleName = "lecture", lang: Language = "en"
+) -> Figure:
+    """Norm of the total gradient, as colour, over training step and source timestep.
+
+    The longest source length of each panel; the geometric mean over seeds.
+    """
+    frame = several_steps(total_norms(results), results.runs)
+    layout = facets(results.runs, varying_keys(results.runs, frame))
+    frame = one_per_seed(longest(layout.locate(frame), "panel"), CELL)
+    span = positive_range(frame, CELL, "norm_mean")
+    with drawing(style, lang) as look:
+        figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels), share_x="none")
+        image = ScalarMappable(Normalize(*(span or (-1.0, 0.0))), "viridis")
+        table = cells(frame)
+        for axis, (_, rows) in zip(axes, split(table, len(axes)), strict=True):
+            heat(axis, look, rows, image)
+        label_steps(axes, table)
+        colour_bar(figure, axes, look, image, span)
+        titles, sentence = state_longest(look, layout, frame)
+        set_titles(look, axes, titles, layout.columns)
+        page = Page(
+            say(look.lang, "gradient_heatmap"),
+            caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            say(look.lang, "timestep"),
+            say(look.lang, "train_step"),
+            handles=cell_keys(look, table),
+            caption=[
+                *about_norm(look, results),
+                *about_cells(look, frame),
+                sentence,
+                *caption.zeros(look.lang, frame, "zeros_cells"),
+                *caption.nonfinite(look.lang, frame["norm_mean"]),
+                *caption.statuses(look.lang, results.runs),
+            ],
+        )
+        return finish(figure, axes, look, page)
+
+
+def several_steps(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The same frame if it has at least two training steps, else an error that says why not."""
+    if frame["train_step"].nunique() > 1:
+        return frame
+    steps = " or ".join(str(n) for n in sorted({plain(n) for n in runs["training.steps"]}, key=str))
+    raise NothingToPlotError(
+        "this figure needs at least two measured training steps; training.steps is"
+        f" {steps} in this sweep"
+    )
+
+
+def cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell: `exponent` = log10 of the geometric mean over seeds; `zero` if all are 0."""
+    table = over_seeds(frame, CELL, "norm_mean", log=True)
+    largest = frame.groupby(CELL)["norm_mean"].max().reset_index()
+    return table.assign(exponent=np.log10(table["centre"]), zero=largest["norm_mean"] == 0)
+
+
+def split(table: pd.DataFrame, panels: int) -> list[tuple[int, pd.DataFrame]]:
+    """The cells of each panel, the row of each in `level`: measured steps need not be even."""
+    steps = sorted(table["train_step"].unique())
+    table = table.assign(level=table["train_step"].map({step: i for i, step in enumerate(steps)}))
+    return [(i, table[table["panel"] == i]) for i in range(panels)]
+
+
+def heat(axis: Axes, look: Look, rows: pd.DataFrame, image: ScalarMappable) -> None:
+    """One panel, training upwards; a cell of exact zeros is grey, one without value is hatched."""
+    axis.grid(False)
+    if rows.empty:
+        note(look, axis, say(look.lang, "no_runs"))
+        return
+    axis.patch.set(hatch="////", facecolor="white", edgecolor=GREY)
+    zeros = rows.assign(zero=rows["zero"].where(rows["zero"]).astype(float))
+    for column, how in (
+        ("zero", {"cmap": ListedColormap([ZERO_COLOUR]), "label": "zeros"}),
+        ("exponent", {"cmap": image.get_cmap(), "norm": image.norm, "label": "norms"}),
+    ):
+        grid = zeros.pivot(index="level", columns="position", values=column)
+        across = [*(grid.columns - 0.5), grid.columns[-1] + 0.5]
+        up = [*(grid.index - 0.5), grid.index[-1] + 0.5]
+        values = np.ma.masked_invalid(grid.to_numpy(dtype=float))
+        axis.pcolormesh(across, up, values, rasterized=False, **how)
+
+
+def label_steps(axes: list[Axes], table: pd.DataFrame) -> None:
+    """Name at most six of the measured steps, the first and the last among them."""
+    steps = [str(step) for step in sorted(table["train_step"].unique())]
+    places = sorted({round(i) for i in np.linspace(0, len(steps) - 1, min(len(steps), 6))})
+    for axis in axes:
+        axis.set_ylim(-0.5, len(steps) - 0.5)
+        axis.set_yticks(places, [steps[i] for i in places])
+
+
+def colour_bar(
+    figure: Figure, axes: list[Axes], look: Look, image: ScalarMappable,
+    span: tuple[float, float] | None,
+) -> None:  # fmt: skip
+    """The scale of the colours, in powers of ten; none if every value is zero."""
+    if span is None:
+        return
+    bar = figure.colorbar(image, ax=axes, aspect=25, pad=0.02)
+    ticks = decades(*span)
+    bar.set_ticks([float(e) for e in ticks], labels=[power(look, e) for e in ticks])
+    bar.set_label(say(look.lang, "norm"), fontsize=look.text)
+
+
+def state_longest(look: Look, layout: Facets, frame: pd.DataFrame) -> tuple[list[str], str]:
+    """Panel titles and a sentence that say which source length is shown."""
+    titles = layout.titles(look.lang)
+    shown = frame.groupby("panel")["source_length"].max()
+    if shown.nunique() == 1:
+        return titles, say(look.lang, "about_longest", length=int(shown.iloc[0]))
+    for panel, length in shown.items():
+        parts = [titles[int(str(panel))], say(look.lang, "longest", length=int(length))]
+        titles[int(str(panel))] = " · ".join(part for part in parts if part)
+    return titles, say(look.lang, "about_longest_varies")
+
+
+def about_cells(look: Look, frame: pd.DataFrame) -> list[str]:
+    """What a row and a colour are, and over how many seeds."""
+    seeds = count_seeds(frame, "norm_mean", log=True)
+    centre = say(look.lang, "geometric_mean" if seeds > 1 else "one_value")
+    number = say(look.lang, "seeds_cells", seeds=seeds) if seeds > 1 else say(look.lang, "seeds_one")
+    return [say(look.lang, "about_heatmap", centre=centre), number]
+
+
+def cell_keys(look: Look, table: pd.DataFrame) -> list[Artist]:
+    """Legend entries for cells without a colour, where there are any."""
+    keys: list[Artist] = []
+    if table["zero"].any():
+        keys.append(Patch(facecolor=ZERO_COLOUR, label=say(look.lang, "zero_cell")))
+    if (table["exponent"].isna() & ~table["zero"]).any():
+        label = say(look.lang, "empty_cell")
+        keys.append(Patch(facecolor="white", edgecolor=GREY, hatch="////", label=label))
+    return keys

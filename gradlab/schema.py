@@ -1,0 +1,315 @@
+"""What a scenario may say: its tables, and each key's type, range, default and meaning.
+
+The models are frozen and strict: no unknown key, no string for a number, no NaN or infinity.
+`check_value` judges one value of one key and explains a mistake in a reader's words;
+`Scenario.model_json_schema()` is the JSON schema of a scenario file, for editors.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+INTEGER_LIMIT: Final = 2**63  # integers are stored in 64 bits; only a slip reaches this
+FOUND_WIDTH: Final = 60  # characters of a wrong value that a message shows
+
+Count = Annotated[int, Field(ge=1, lt=INTEGER_LIMIT)]
+CountOrZero = Annotated[int, Field(ge=0, lt=INTEGER_LIMIT)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+def _all_different(values: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("values repeat")
+    return values
+
+
+Lengths = Annotated[
+    tuple[Count, ...],
+    Field(strict=False, min_length=1, json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_all_different),
+]
+
+
+class Frozen(BaseModel):
+    """A table whose values never change and are exactly of the type written here."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Task(Frozen):
+    """`[task]`: what the model is asked to learn."""
+
+    name: Literal["copy", "reverse"] = Field(description="what to do with the symbols")
+    length: Count = Field(20, description="source length n, in symbols")
+    min_length: Count | None = Field(
+        None, description="training lengths are uniform in [min_length, length]; default: length"
+    )
+    symbols: Annotated[int, Field(ge=2, lt=INTEGER_LIMIT)] = Field(
+        10, description="number of data symbols V"
+    )
+    delay: CountOrZero = Field(0, description="blank steps between the last symbol and the answer")
+
+
+class Model(Frozen):
+    """`[model]`: the network, its paths and how it starts."""
+
+    kind: Literal["seq2seq", "synchronous", "transformer"] = Field(
+        "seq2seq", description="encoder-decoder, one output per input step, or attention only"
+    )
+    cell: Literal["gru", "rnn", "lstm"] = Field("gru", description="recurrent cell")
+    hidden: Count = Field(64, description="hidden size of encoder, decoder and attention")
+    embedding: Count = Field(32, description="embedding size")
+    layers: Count = Field(1, description="recurrent layers, of the encoder and of the decoder")
+    bidirectional: bool = Field(False, description="whether the encoder reads in both directions")
+    attention: Literal[
+        "additive", "none", "dot", "scaled_dot", "general", "concat", "cosine", "location"
+    ] = Field("additive", description="how a query scores the encoder states")
+    scope: Literal["global", "local_monotonic", "local_predictive"] = Field(
+        "global", description="which encoder states a query may attend to"
+    )
+    window: Count = Field(2, description="half-width D of local attention, in timesteps")
+    timing: Literal["bahdanau", "luong"] = Field(
+        "bahdanau", description="the query is the previous decoder state, or the current one"
+    )
+    bridge: Literal["initial", "every_step", "mean", "none"] = Field(
+        "initial", description="how the encoder's final state enters the decoder"
+    )
+    init: Literal["torch", "orthogonal", "identity"] = Field(
+        "torch", description="how recurrent weights are drawn"
+    )
+    gain: Positive = Field(1.0, description="factor on the recurrent weights as drawn")
+
+
+class Training(Frozen):
+    """`[training]`: how the weights are changed."""
+
+    steps: CountOrZero = Field(600, description="training steps; 0 measures at initialisation")
+    batch: Count = Field(64, description="examples in a training batch")
+    optimizer: Literal["adam", "sgd", "rmsprop", "adamw"] = Field("adam", description="update rule")
+    lr: Positive = Field(3e-3, description="learning rate")
+    clip: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="largest gradient norm of an update; 0 switches clipping off"
+    )
+    teacher_forcing: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="share of decoder inputs that are the true previous symbol"
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="precision of training")
+
+
+class Record(Frozen):
+    """`[record]`: what is measured, how often and on what."""
+
+    every: Count = Field(100, description="training steps between measurements")
+    lengths: Lengths | None = Field(
+        None, description="source lengths measured; default: only the task's length"
+    )
+    examples: Count = Field(64, description="held-out examples per length")
+    loss: Literal["mean", "sum", "first", "last"] = Field(
+        "mean", description="reduction over target tokens of the loss that is differentiated"
+    )
+    paths: bool = Field(True, description="split the gradient by path")
+    map: bool = Field(False, description="gradient of each target step at each encoder step")
+    hops: bool = Field(False, description="split the gradient by recurrent hops")
+    jacobians: bool = Field(False, description="singular values and Lyapunov exponents")
+
+
+TABLES: Final[dict[str, type[Frozen]]] = {
+    "task": Task,
+    "model": Model,
+    "training": Training,
+    "record": Record,
+}
+KEYS: Final = tuple(f"{table}.{name}" for table in TABLES for name in TABLES[table].model_fields)
+LIST_KEYS: Final = frozenset({"record.lengths"})  # keys whose own value is a list
+
+
+class Case(Frozen):
+    """One choice on an axis: the keys it sets, and its label where it comes from `cases`."""
+
+    label: str | None = None
+    settings: tuple[tuple[str, Any], ...]
+
+
+class Axis(Frozen):
+    """One factor of the product; `key` is the dotted key, or "cases"."""
+
+    key: str
+    cases: tuple[Case, ...]
+
+
+class Sweep(Frozen):
+    """`[sweep]`: the axes in the order written, and the seeds, which vary fastest."""
+
+    axes: tuple[Axis, ...] = ()
+    seed: tuple[CountOrZero, ...] = (0,)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """The `[sweep]` table as written in a file: dotted or nested keys to lists."""
+        tables = {table: model.model_json_schema() for table, model in TABLES.items()}
+        dotted = {key: key_schema(key) for key in KEYS}
+        seed = {"type": "integer", "minimum": 0, "exclusiveMaximum": INTEGER_LIMIT}
+        nested = {
+            table: _object(
+                {name: _axis(dotted[f"{table}.{name}"]) for name in schema["properties"]}
+            )
+            for table, schema in tables.items()
+        }
+        label = {"type": "string", "minLength": 1, "description": "name of the case in pictures"}
+        plain = {table: {**schema, "required": []} for table, schema in tables.items()}
+        case = {**_object({"label": label, **dotted, **plain}), "required": ["label"]}
+        axes = {key: _axis(schema) for key, schema in dotted.items()}
+        return _object({"seed": _axis(seed), "cases": _axis(case), **axes, **nested})
+
+
+class Scenario(Frozen):
+    """One experiment: its base values and its sweep."""
+
+    title: str = Field(description="what the scenario shows, in a line")
+    notes: str = Field("", description="anything a reader should know")
+    task: Task
+    model: Model = Model()
+    training: Training = Training()
+    record: Record = Record()
+    sweep: Sweep = Field(Sweep(), json_schema_extra={"default": {}})
+
+
+class _OneSeed(Frozen):
+    seed: CountOrZero
+
+
+_REQUIRED: Final[dict[type[Frozen], dict[str, Any]]] = {
+    Task: {"name": "copy"},
+    Scenario: {"title": "", "task": Task(name="copy")},
+}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _axis(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "uniqueItems": True, "items": items}
+
+
+def _model_and_field(key: str) -> tuple[type[Frozen], str]:
+    table, _, name = key.rpartition(".")
+    if table:
+        return TABLES[table], name
+    return (_OneSeed, name) if name == "seed" else (Scenario, name)
+
+
+def key_schema(key: str) -> dict[str, Any]:
+    """JSON schema of one value of `key` ("seed", "title" or a dotted key), default left out."""
+    model, name = _model_and_field(key)
+    schema: dict[str, Any] = model.model_json_schema()["properties"][name]
+    return {word: part for word, part in schema.items() if word != "default"}
+
+
+def check_value(key: str, value: object, place: str) -> tuple[Any, list[str]]:
+    """Judge one value of a known key.
+
+    Returns the value as the models hold it (lists become tuples, integers become floats where a
+    float is meant) and no mistakes; or None and one line per mistake, each beginning with `place`.
+    """
+    model, name = _model_and_field(key)
+    if value is None:
+        return None, [f"{place}: {_explain(key_schema(key), value)}"]
+    try:
+        table = model.model_validate({**_REQUIRED.get(model, {}), name: value})
+    except ValidationError as error:
+        mistakes = []
+        for detail in error.errors(include_url=False, include_context=False):
+            indices = detail["loc"][1:]
+            schema = key_schema(key)
+            for _ in indices:
+                schema = schema.get("anyOf", [schema])[0]["items"]
+            where = place + "".join(f"[{index}]" for index in indices)
+            mistakes.append(f"{where}: {_explain(schema, detail['input'])}")
+        return None, mistakes
+    return getattr(table, name), []
+
+
+def _explain(schema: dict[str, Any], value: object) -> str:
+    schema = schema.get("anyOf", [schema])[0]
+    text = f"expected {expectation(schema)}"
+    if isinstance(value, int) and value >= INTEGER_LIMIT:
+        text += " and below 2**63"
+    if not isinstance(value, str):
+        return f"{text}, found {show(value)}"
+    if "enum" in schema:
+        return f"{text}, found {show(value)}{did_you_mean(value, schema['enum'], quote=True)}"
+    text += f", found the string {show(value)}"
+    if schema["type"] == "boolean" and value.lower() in ("true", "false"):
+        return f"{text}; write {value.lower()}, without quotes"
+    if schema["type"] in ("integer", "number") and _reads_as_number(value):
+        return f"{text}; drop the quotes"
+    return text
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def expectation(schema: dict[str, Any]) -> str:
+    """What a JSON schema asks for, in words: "an integer of at least 1"."""
+    if "enum" in schema:
+        return alternatives(show(choice) for choice in schema["enum"])
+    if schema["type"] == "array":
+        item = expectation(schema["items"])
+        return f"a list of one or more different values, each {item}"
+    noun = {
+        "boolean": "true or false",
+        "string": "a string",
+        "integer": "an integer",
+        "number": "a finite number",
+    }[schema["type"]]
+    if "maximum" in schema:
+        return f"{noun} from {schema['minimum']:g} to {schema['maximum']:g}"
+    if "exclusiveMinimum" in schema:
+        return f"{noun} greater than {schema['exclusiveMinimum']:g}"
+    return f"{noun} of at least {schema['minimum']:g}" if "minimum" in schema else noun
+
+
+def alternatives(words: Iterable[str]) -> str:
+    """Join words as in "a, b or c"."""
+    *head, last = words
+    return f"{', '.join(head)} or {last}" if head else last
+
+
+def show(value: object) -> str:
+    """One short line that shows a value as a scenario file would write it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, int) and value.bit_length() > 3 * FOUND_WIDTH:
+        return "an integer of very many digits"
+    if isinstance(value, (str, bool)):
+        text = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, (list, tuple)):
+        text = f"[{', '.join(show(item) for item in value[:FOUND_WIDTH])}]"
+    elif isinstance(value, (int, float, datetime.date, datetime.time)):
+        text = str(value)
+    else:
+        text = f"{type(value).__name__} {str(value)!r}"
+    return text if len(text) <= FOUND_WIDTH else f"{text[:FOUND_WIDTH]}..."
+
+
+def did_you_mean(word: str, options: Iterable[str], *, quote: bool = False) -> str:
+    """A hint at the nearest option, "; did you mean X?", or "" when none is near."""
+    known = {option.lower(): option for option in options}
+    near = difflib.get_close_matches(word.lower(), known, n=1)
+    if not near:
+        return ""
+    return f"; did you mean {show(known[near[0]]) if quote else known[near[0]]}?"

@@ -1,0 +1,200 @@
+"""Invented results of a sweep, as tables, for figures to be drawn from without running a model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+DEFAULTS: Mapping[str, object] = {
+    "task.name": "copy",
+    "task.length": 20,
+    "task.symbols": 10,
+    "task.delay": 0,
+    "model.kind": "seq2seq",
+    "model.cell": "gru",
+    "model.hidden": 64,
+    "model.attention": "none",
+    "model.timing": "bahdanau",
+    "model.bridge": "initial",
+    "training.steps": 0,
+    "training.lr": 3e-3,
+    "record.loss": "mean",
+    "record.examples": 64,
+    "record.paths": True,
+}
+
+Point = dict[str, Any]
+Norm = Callable[[Point, int, int, int], float]
+"""(point, source length, position, training step) -> norm"""
+
+
+@dataclass
+class Title:
+    title: str = "An invented sweep"
+
+
+@dataclass
+class Synthetic:
+    """The attributes of results that figures read."""
+
+    runs: pd.DataFrame
+    gradients: pd.DataFrame
+    training: pd.DataFrame
+    positions: pd.DataFrame
+    attention: pd.DataFrame = field(default_factory=pd.DataFrame)
+    scenario: Title = field(default_factory=Title)
+
+
+def falling(point: Point, length: int, position: int, step: int) -> float:
+    """Exponential decay, steep without attention and before training; seeds differ a little."""
+    slope = {"rnn": 0.30, "gru": 0.19, "lstm": 0.24}[point["model.cell"]]
+    if point["model.attention"] != "none":
+        slope *= 0.02
+    if point["record.loss"] == "last":
+        slope *= 1.7
+    if step:
+        slope *= 0.3
+    wobble = 0.1 * np.sin(1.7 * point["seed"] + 0.3 * position)
+    return float(10 ** (-1.5 - slope * (length - position) + wobble))
+
+
+def points_of(axes: Mapping[str, Sequence[object]], seeds: int, fixed: Point) -> list[Point]:
+    points = []
+    for values in itertools.product(*axes.values(), range(seeds)):
+        point: Point = {**DEFAULTS, **fixed, **dict(zip([*axes, "seed"], values, strict=True))}
+        if point["model.attention"] == "none":
+            point["model.timing"] = None
+        point |= {"run_id": f"run{len(points):04}", "case": None, "status": "done"}
+        point["record.lengths"] = (point["task.length"],)
+        points.append(point)
+    return points
+
+
+def make(
+    axes: Mapping[str, Sequence[object]],
+    *,
+    seeds: int = 1,
+    steps: Sequence[int] = (0,),
+    norm: Norm = falling,
+    **fixed: object,
+) -> Synthetic:
+    """Tables of a sweep over `axes` (dotted keys), measured at `steps`."""
+    more = {key.replace("__", "."): value for key, value in fixed.items()}
+    points = points_of(axes, seeds, {"training.steps": steps[-1], **more})
+    gradients = [row for p in points for s in steps for row in gradient_rows(p, s, norm)]
+    training = [training_row(p, s, steps[-1]) for p in points for s in steps]
+    positions = [row for p in points for s in steps for row in position_rows(p, s, steps[-1])]
+    runs = pd.DataFrame(points)
+    tables = []
+    for rows in (gradients, training, positions):
+        tables.append(pd.DataFrame(rows).merge(runs.drop(columns="status"), on="run_id"))
+    return Synthetic(runs, *tables)
+
+
+def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]]:
+    length = point["task.length"]
+    attention = point["model.attention"] != "none"
+    rows: list[dict[str, object]] = []
+    for position in range(1, length + 1):
+        size = norm(point, length, position, step)
+        near = 0.55 ** (length - position)
+        keys = (0.2 if step == 0 else -0.9) + 0.05 * np.sin(position + point["seed"])
+        parts = {
+            "total": 1.0,
+            "direct": 0.5,
+            "bridge": near if attention else 1.0,
+            "values": (1 - near - keys) if attention else 0.0,
+            "keys": keys if attention else 0.0,
+        }
+        for path, share in parts.items():
+            nothing = share == 0 or size == 0
+            rows.append(
+                {
+                    "run_id": point["run_id"],
+                    "train_step": step,
+                    "source_length": length,
+                    "state": "h",
+                    "layer": 1,
+                    "direction": "forward",
+                    "position": position,
+                    "path": path,
+                    "norm_mean": size * abs(share),
+                    "share": np.nan if size == 0 else share,
+                    "cancellation": (
+                        (3.5 if step and position > length - 6 and attention else 1.2)
+                        if path == "total"
+                        else np.nan
+                    ),
+                    "examples": 64,
+                    "zeros": 64 if nothing else 0,
+                }
+            )
+    return rows
+
+
+def skill(point: Point, step: int, last: int) -> float:
+    """How well a run does, between 0 and 1."""
+    if not last:
+        return 0.0
+    progress = step / last
+    if point["model.attention"] != "none":
+        return float(progress**0.5)
+    reach = 14 * (point["model.hidden"] / 64) ** 0.5 * (1.5 if point["task.name"] != "copy" else 1)
+    return float(progress / (1 + (point["task.length"] / reach) ** 3))
+
+
+def training_row(point: Point, step: int, last: int) -> dict[str, object]:
+    able = np.clip(skill(point, step, last) + 0.03 * np.sin(5 * point["seed"]), 0, 1)
+    return {
+        "run_id": point["run_id"],
+        "train_step": step,
+        "source_length": point["task.length"],
+        "loss": (1 - 0.97 * able) * np.log(10),
+        "token_accuracy_forced": 0.1 + 0.9 * able,
+        "token_accuracy": 0.1 + 0.9 * able**1.3,
+        "sequence_accuracy": able**4,
+        "gradient_norm": 1.0,
+        "status": "ok",
+    }
+
+
+def position_rows(point: Point, step: int, last: int) -> list[dict[str, object]]:
+    able = skill(point, step, last)
+    return [
+        {
+            "run_id": point["run_id"],
+            "train_step": step,
+            "source_length": point["task.length"],
+            "position": j,
+            "token_accuracy": 0.1 + 0.9 * able ** (0.2 * j) * (0.97 - 0.02 * point["seed"]),
+            "token_accuracy_forced": 0.1 + 0.9 * able ** (0.12 * j),
+        }
+        for j in range(1, point["task.length"] + 1)
+    ]
+
+
+def diverge(results: Synthetic, run_ids: Sequence[str], after: int = 0) -> None:
+    """Make runs diverge: only rows up to training step `after` stay, then a row of no numbers."""
+    results.runs.loc[results.runs["run_id"].isin(run_ids), "status"] = "diverged"
+    for name in ("gradients", "positions"):
+        table = getattr(results, name)
+        bad = table["run_id"].isin(run_ids) & (table["train_step"] > after)
+        setattr(results, name, table[~bad].reset_index(drop=True))
+    table = results.training
+    bad = table["run_id"].isin(run_ids) & (table["train_step"] > after)
+    numbers = ["loss", "token_accuracy_forced", "token_accuracy", "sequence_accuracy"]
+    table.loc[bad, numbers] = np.nan
+    table.loc[bad, "status"] = "diverged"
+
+
+def lose(results: Synthetic, run_ids: Sequence[str]) -> None:
+    """Make runs missing: they have a row in `runs` and nothing else."""
+    results.runs.loc[results.runs["run_id"].isin(run_ids), "status"] = "missing"
+    for name in ("gradients", "positions", "training"):
+        table = getattr(results, name)
+        setattr(results, name, table[~table["run_id"].isin(run_ids)].reset_index(drop=True))
