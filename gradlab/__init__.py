@@ -2,15 +2,18 @@
 
 The map of the house, in the order in which things happen:
 
-    scenario, schema, grid   a TOML file -> validated values -> the points of a sweep
+    scenario, draft          a TOML file -> what it says, overrides and all -> validated values
+    schema, mistakes         what a scenario may say, and what to say when it does not
+    grid                     a scenario -> the points of its sweep, each with its run id
     tasks, seeding           copy and reverse batches, drawn by key
     models                   cells and their adjoints, attention, the encoder-decoder, the loss
     gradients                the total gradient at every encoder state, its parts, their summary
     lab                      training, one run, the sweep of runs, the tables on disk
     plots                    tables -> figures
-    cli                      the commands
+    cli, drawing, progress   the commands, the figures they draw, what they say meanwhile
+    errors                   every error meant for people
 
-Imports point one way: scenario, tasks <- models <- gradients, lab <- cli and lab.store <- plots.
+Imports point one way: scenario, tasks <- models <- gradients, lab <- cli and lab.results <- plots.
 
     import gradlab
     scenario = gradlab.load_scenario("first_look", {"task.length": 20})
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from gradlab.errors import GradlabError, NothingToPlotError, ScenarioError, StoreError
     from gradlab.gradients.probe import Measurement, measure
     from gradlab.grid import Point, points
+    from gradlab.lab.results import Results
+    from gradlab.lab.results import open_results as open
     from gradlab.lab.run import build_model, run_point
-    from gradlab.lab.store import Results
-    from gradlab.lab.store import open_results as open  # noqa: A004
     from gradlab.lab.sweep import run
     from gradlab.models.seq2seq import Seq2Seq
     from gradlab.scenario import load_scenario
@@ -59,8 +62,8 @@ _HOME = {
     "build_model": "lab.run",
     "run_point": "lab.run",
     "run": "lab.sweep",
-    "open": "lab.store",
-    "Results": "lab.store",
+    "open": "lab.results",
+    "Results": "lab.results",
     "plots": "plots",
 }
 
@@ -92,9 +95,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'gradlab' has no attribute {name!r}")
     module = importlib.import_module(f"gradlab.{_HOME[name]}")
-    value = {"plots": module}.get(name) or getattr(
-        module, {"open": "open_results"}.get(name, name)
-    )
+    value = {"plots": module}.get(name) or getattr(module, {"open": "open_results"}.get(name, name))
     globals()[name] = value
     return value
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import textwrap
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradlab import __version__
+from gradlab.drawing import FIGURE_NAMES, draw
 from gradlab.errors import GradlabError, NothingToPlotError, ScenarioError, StoreError
 from gradlab.grid import describe, points
+from gradlab.progress import counted, progress, say
 from gradlab.scenario import (
     load_scenario,
     parse_override,
@@ -24,16 +26,8 @@ from gradlab.scenario import (
 from gradlab.schema import Scenario
 
 if TYPE_CHECKING:
-    from gradlab.lab.store import Results
-
-FIGURE_NAMES = (
-    "gradient_decay",
-    "gradient_heatmap",
-    "path_shares",
-    "bottleneck",
-    "accuracy_by_position",
-    "training",
-)
+    from gradlab.plots.style import StyleName
+    from gradlab.plots.words import Language
 
 
 class Commands(click.Group):
@@ -54,11 +48,11 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             say("gradlab: interrupted; finished runs are stored, run again to go on")
             ctx.exit(130)
-
-
-def say(message: str) -> None:
-    """Print a message for the user, not a result."""
-    click.echo(message, err=True)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader has seen enough; click ends quietly
+                raise
+            say(f"gradlab: {error}")
+            ctx.exit(1)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -108,23 +102,21 @@ def run(
     if dry_run:
         list_runs(scenario, out)
         return
-    from gradlab.lab.store import open_results
+    from gradlab.lab.results import open_results
     from gradlab.lab.sweep import run_sweep
-    from gradlab.progress import progress
 
     with progress(kind) as report:
-        outcome = run_sweep(
-            scenario, out, jobs=jobs, device=device, force=force, report=report
-        )
+        outcome = run_sweep(scenario, out, jobs=jobs, device=device, force=force, report=report)
+    computed = counted(outcome.done + outcome.diverged, "run")
     say(
-        f"{outcome.finished} runs computed in {out}, {outcome.skipped} were there; "
+        f"{computed} computed in {out}, {outcome.skipped} already there; "
         f"{outcome.diverged} diverged, {len(outcome.failures)} failed"
     )
     draw(open_results(out), FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
     if outcome.failures:
         for event in outcome.failures:
             say(f"failed: {describe(event.point)}: {event.message}")
-        raise GradlabError(f"{len(outcome.failures)} runs failed; run again to try them again")
+        raise GradlabError(f"{counted(len(outcome.failures), 'run')} failed; run again to retry")
 
 
 def list_runs(scenario: Scenario, out: Path) -> None:
@@ -148,12 +140,12 @@ def plot(
     out: Path,
     names: tuple[str, ...],
     formats: tuple[str, ...],
-    style: str,
-    lang: str,
+    style: StyleName,
+    lang: Language,
     to: Path | None,
 ) -> None:
     """Draw figures from the tables of the sweep in OUT."""
-    from gradlab.lab.store import open_results
+    from gradlab.lab.results import open_results
 
     results = open_results(out)
     drawn = draw(
@@ -169,63 +161,12 @@ def plot(
         raise NothingToPlotError(f"{out}: no figure could be drawn")
 
 
-def draw(
-    results: Results,
-    names: tuple[str, ...],
-    formats: tuple[str, ...],
-    style: str,
-    lang: str,
-    to: Path,
-    *,
-    strict: bool,
-) -> int:
-    """Draw figures into a directory and print their paths; return how many were drawn.
-
-    A figure that the tables do not allow is named with the reason, or raised if `strict`.
-    """
-    from gradlab import plots
-
-    missing = int((results.runs["status"] == "missing").sum())
-    if missing:
-        say(f"{missing} of {len(results.runs)} runs are missing from {results.out}")
-    if results.others:
-        say(f"{results.others} other runs lie in {results.out}; they are not drawn")
-    drawn = 0
-    for name in names:
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                figure = plots.FIGURES[name](results, style=style, lang=lang)
-        except NothingToPlotError as error:
-            if strict:
-                raise
-            say(f"{name}: not drawn: {error}")
-            continue
-        finally:
-            for message in dict.fromkeys(str(warning.message) for warning in caught):
-                say(f"{name}: {message}")
-        for format_ in formats:
-            click.echo(save(plots.save, figure, to / f"{name}.{format_}"))
-        drawn += 1
-    return drawn
-
-
-def save(write: Callable[[Any, Path], None], figure: Any, path: Path) -> Path:
-    """Save one figure. Raises StoreError where that cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(figure, path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written ({error.strerror})") from error
-    return path
-
-
 @main.command()
 def scenarios() -> None:
     """List the shipped scenarios: what each shows and about how long it takes."""
     for name, path in shipped_scenarios().items():
         scenario = load_scenario(path)
-        click.echo(f"{name}  ({len(points(scenario))} runs)  {scenario.title}")
+        click.echo(f"{name}  ({counted(len(points(scenario)), 'run')})  {scenario.title}")
         click.echo(textwrap.indent(textwrap.fill(scenario.notes or "", 76), "    ") + "\n")
 
 
@@ -243,7 +184,7 @@ def show(source: str | None, settings: tuple[str, ...], schema: bool) -> None:
     if source is None:
         raise click.UsageError("Missing argument 'SCENARIO' (or give --schema).")
     scenario = read(source, settings)
-    click.echo(f"# {len(points(scenario))} runs\n{to_toml(scenario)}", nl=False)
+    click.echo(f"# {counted(len(points(scenario)), 'run')}\n{to_toml(scenario)}", nl=False)
 
 
 @main.command()

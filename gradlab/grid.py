@@ -7,12 +7,13 @@ import itertools
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 from gradlab.errors import ScenarioError
-from gradlab.schema import TABLES, Model, Record, Scenario, Task, Training, alternatives, show
+from gradlab.mistakes import alternatives, show
+from gradlab.schema import TABLES, Model, Record, Scenario, Task, Training
 
 NUMERICS_VERSION: Final = 1  # raised when the same config would give other numbers
 MAX_POINTS: Final = 100_000
@@ -56,7 +57,8 @@ AVAILABLE: Final[dict[str, tuple[object, ...]]] = {
 class Point:
     """One run of a sweep: every value it needs, derived defaults filled in.
 
-    `label` is the label of the point's case, if the sweep has cases; it does not change the run.
+    `label` is the label of the point's case, if the sweep has cases, and `swept` the keys that the
+    sweep's axes set; both are for people and do not change the run.
     """
 
     task: Task
@@ -65,6 +67,7 @@ class Point:
     record: Record
     seed: int
     label: str | None = None
+    swept: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def min_length(self) -> int:
@@ -163,14 +166,18 @@ def _point(scenario: Scenario, settings: dict[str, Any], seed: int, label: str |
         record = record.model_copy(update={"lengths": (task.length,)})
     model = scenario.model.model_copy(update=updates["model"])
     training = scenario.training.model_copy(update=updates["training"])
-    return Point(task, model, training, record, seed, label)
+    swept = tuple(axis.key for axis in scenario.sweep.axes if axis.key != "cases")
+    return Point(task, model, training, record, seed, label, swept)
 
 
 def describe(point: Point) -> str:
     """Return a point in a few words, for progress and messages."""
     words = [point.label or f"{point.model.cell}, attention {point.model.attention}"]
-    words += [f"{point.task.name} n = {point.task.length}", f"seed {point.seed}"]
-    return ", ".join(words)
+    words.append(f"{point.task.name} n = {point.task.length}")
+    told = ("model.cell", "model.attention", "task.name", "task.length")
+    idle = (*told, *ineffective_keys(point))
+    words += [f"{key} = {point.value(key)}" for key in point.swept if key not in idle]
+    return ", ".join([*words, f"seed {point.seed}"])
 
 
 def ineffective_keys(point: Point) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What a sweep says while it runs: a bar on a terminal, plain lines elsewhere, or nothing."""
+"""What a command says while it works: for a sweep a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from gradlab.lab.sweep import Event
+    from gradlab.lab.lanes import Event
 
 Report = Callable[["Event"], None]
 BAR_STEPS = 1000
+SETTLED = 0.05  # of the work; before it, the start of the processes would count as work
+
+
+def say(message: str) -> None:
+    """Print a message for the user, not a result."""
+    click.echo(message, err=True)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: "1 run", "2 runs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @contextmanager
@@ -23,7 +34,7 @@ def progress(kind: str) -> Iterator[Report]:
     if kind == "none":
         yield _only_failures
     elif kind == "auto" and sys.stderr.isatty():
-        bar = click.progressbar(
+        bar: Any = click.progressbar(
             length=BAR_STEPS, label="starting", file=sys.stderr, item_show_func=lambda text: text
         )
         with bar:
@@ -34,15 +45,15 @@ def progress(kind: str) -> Iterator[Report]:
 
 def _only_failures(event: Event) -> None:
     if event.kind == "failed":
-        click.echo(_sentence(event), err=True)
+        say(_sentence(event))
 
 
-def _bar(bar: click._termui_impl.ProgressBar[int]) -> Report:
+def _bar(bar: Any) -> Report:
     def show(event: Event) -> None:
         bar.label = f"{event.finished} of {event.total} runs"
         if event.kind in ("failed", "diverged"):
-            click.echo("\r\033[K" + _sentence(event), err=True)
-        bar.update(round(event.work * BAR_STEPS) - bar.pos, describe(event))  # type: ignore[arg-type]
+            say("\r\033[K" + _sentence(event))
+        bar.update(round(event.work * BAR_STEPS) - bar.pos, describe(event))
 
     return show
 
@@ -51,9 +62,11 @@ def _lines(started: float) -> Report:
     def show(event: Event) -> None:
         if event.kind == "started":
             return
-        left = (time.perf_counter() - started) * (1 - event.work) / event.work
-        about = f"; about {duration(left)} left" if event.finished < event.total else ""
-        click.echo(f"[{event.finished}/{event.total}] {_sentence(event)}{about}", err=True)
+        about = ""
+        if event.finished < event.total and event.work > SETTLED:
+            left = (time.perf_counter() - started) * (1 - event.work) / event.work
+            about = f"; about {duration(left)} left"
+        say(f"[{event.finished}/{event.total}] {_sentence(event)}{about}")
 
     return show
 

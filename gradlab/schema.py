@@ -1,23 +1,16 @@
 """What a scenario may say: its tables, and each key's type, range, default and meaning.
 
 The models are frozen and strict: no unknown key, no string for a number, no NaN or infinity.
-`check_value` judges one value of one key and explains a mistake in a reader's words;
 `Scenario.model_json_schema()` is the JSON schema of a scenario file, for editors.
 """
 
 from __future__ import annotations
 
-import datetime
-import difflib
-import json
-import math
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 INTEGER_LIMIT: Final = 2**63  # integers are stored in 64 bits; only a slip reaches this
-FOUND_WIDTH: Final = 60  # characters of a wrong value that a message shows
 
 Count = Annotated[int, Field(ge=1, lt=INTEGER_LIMIT)]
 CountOrZero = Annotated[int, Field(ge=0, lt=INTEGER_LIMIT)]
@@ -128,6 +121,10 @@ TABLES: Final[dict[str, type[Frozen]]] = {
 }
 KEYS: Final = tuple(f"{table}.{name}" for table in TABLES for name in TABLES[table].model_fields)
 LIST_KEYS: Final = frozenset({"record.lengths"})  # keys whose own value is a list
+TEXTS: Final = ("title", "notes")
+BASE_KEYS: Final = (*TEXTS, *KEYS)  # outside [sweep]
+SWEEP_KEYS: Final = ("seed", "cases", *KEYS)
+OVERRIDE_KEYS: Final = (*TEXTS, "seed", *KEYS)
 
 
 class Case(Frozen):
@@ -142,6 +139,11 @@ class Axis(Frozen):
 
     key: str
     cases: tuple[Case, ...]
+
+    @property
+    def always_set(self) -> frozenset[str]:
+        """The keys that every case sets."""
+        return frozenset.intersection(*(frozenset(dict(case.settings)) for case in self.cases))
 
 
 class Sweep(Frozen):
@@ -185,12 +187,6 @@ class _OneSeed(Frozen):
     seed: CountOrZero
 
 
-_REQUIRED: Final[dict[type[Frozen], dict[str, Any]]] = {
-    Task: {"name": "copy"},
-    Scenario: {"title": "", "task": Task(name="copy")},
-}
-
-
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
@@ -199,7 +195,8 @@ def _axis(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "minItems": 1, "uniqueItems": True, "items": items}
 
 
-def _model_and_field(key: str) -> tuple[type[Frozen], str]:
+def model_and_field(key: str) -> tuple[type[Frozen], str]:
+    """The table that holds `key` ("seed", "title" or a dotted key), and the key's name in it."""
     table, _, name = key.rpartition(".")
     if table:
         return TABLES[table], name
@@ -208,108 +205,6 @@ def _model_and_field(key: str) -> tuple[type[Frozen], str]:
 
 def key_schema(key: str) -> dict[str, Any]:
     """JSON schema of one value of `key` ("seed", "title" or a dotted key), default left out."""
-    model, name = _model_and_field(key)
+    model, name = model_and_field(key)
     schema: dict[str, Any] = model.model_json_schema()["properties"][name]
     return {word: part for word, part in schema.items() if word != "default"}
-
-
-def check_value(key: str, value: object, place: str) -> tuple[Any, list[str]]:
-    """Judge one value of a known key.
-
-    Returns the value as the models hold it (lists become tuples, integers become floats where a
-    float is meant) and no mistakes; or None and one line per mistake, each beginning with `place`.
-    """
-    model, name = _model_and_field(key)
-    if value is None:
-        return None, [f"{place}: {_explain(key_schema(key), value)}"]
-    try:
-        table = model.model_validate({**_REQUIRED.get(model, {}), name: value})
-    except ValidationError as error:
-        mistakes = []
-        for detail in error.errors(include_url=False, include_context=False):
-            indices = detail["loc"][1:]
-            schema = key_schema(key)
-            for _ in indices:
-                schema = schema.get("anyOf", [schema])[0]["items"]
-            where = place + "".join(f"[{index}]" for index in indices)
-            mistakes.append(f"{where}: {_explain(schema, detail['input'])}")
-        return None, mistakes
-    return getattr(table, name), []
-
-
-def _explain(schema: dict[str, Any], value: object) -> str:
-    schema = schema.get("anyOf", [schema])[0]
-    text = f"expected {expectation(schema)}"
-    if isinstance(value, int) and value >= INTEGER_LIMIT:
-        text += " and below 2**63"
-    if not isinstance(value, str):
-        return f"{text}, found {show(value)}"
-    if "enum" in schema:
-        return f"{text}, found {show(value)}{did_you_mean(value, schema['enum'], quote=True)}"
-    text += f", found the string {show(value)}"
-    if schema["type"] == "boolean" and value.lower() in ("true", "false"):
-        return f"{text}; write {value.lower()}, without quotes"
-    if schema["type"] in ("integer", "number") and _reads_as_number(value):
-        return f"{text}; drop the quotes"
-    return text
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def expectation(schema: dict[str, Any]) -> str:
-    """What a JSON schema asks for, in words: "an integer of at least 1"."""
-    if "enum" in schema:
-        return alternatives(show(choice) for choice in schema["enum"])
-    if schema["type"] == "array":
-        item = expectation(schema["items"])
-        return f"a list of one or more different values, each {item}"
-    noun = {
-        "boolean": "true or false",
-        "string": "a string",
-        "integer": "an integer",
-        "number": "a finite number",
-    }[schema["type"]]
-    if "maximum" in schema:
-        return f"{noun} from {schema['minimum']:g} to {schema['maximum']:g}"
-    if "exclusiveMinimum" in schema:
-        return f"{noun} greater than {schema['exclusiveMinimum']:g}"
-    return f"{noun} of at least {schema['minimum']:g}" if "minimum" in schema else noun
-
-
-def alternatives(words: Iterable[str]) -> str:
-    """Join words as in "a, b or c"."""
-    *head, last = words
-    return f"{', '.join(head)} or {last}" if head else last
-
-
-def show(value: object) -> str:
-    """One short line that shows a value as a scenario file would write it."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, int) and value.bit_length() > 3 * FOUND_WIDTH:
-        return "an integer of very many digits"
-    if isinstance(value, (str, bool)):
-        text = json.dumps(value, ensure_ascii=False)
-    elif isinstance(value, (list, tuple)):
-        text = f"[{', '.join(show(item) for item in value[:FOUND_WIDTH])}]"
-    elif isinstance(value, (int, float, datetime.date, datetime.time)):
-        text = str(value)
-    else:
-        text = f"{type(value).__name__} {str(value)!r}"
-    return text if len(text) <= FOUND_WIDTH else f"{text[:FOUND_WIDTH]}..."
-
-
-def did_you_mean(word: str, options: Iterable[str], *, quote: bool = False) -> str:
-    """A hint at the nearest option, "; did you mean X?", or "" when none is near."""
-    known = {option.lower(): option for option in options}
-    near = difflib.get_close_matches(word.lower(), known, n=1)
-    if not near:
-        return ""
-    return f"; did you mean {show(known[near[0]]) if quote else known[near[0]]}?"

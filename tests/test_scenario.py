@@ -464,6 +464,22 @@ def test_override_mistakes(overrides: dict[str, object], line: str) -> None:
     assert whole(load_scenario, SWEPT, overrides) == f"scenario: 1 mistake\n  {line}"
 
 
+def test_a_key_that_only_an_override_left_without_effect_is_excused(tmp_path: Path) -> None:
+    text = HEAD + '[model]\ntiming = "luong"\n[training]\nsteps = 9\nlr = 0.1\n'
+    scenario = load_scenario(write(tmp_path, text), {"training.steps": 0})
+    assert [point.config["training"]["lr"] for point in points(scenario)] == [None]
+    assert "lr" not in _saved(scenario)["training"]
+    load_scenario(write(tmp_path, text), {"training.steps": 0, "model.attention": "none"})
+    reason = "expected to be left out, found it set: it has no effect at any point of the sweep"
+    assert mistakes(tmp_path, text, {"training.steps": 0, "training.lr": 0.2}) == [
+        f"training.lr: {reason} (training.steps is 0)"
+    ]
+    unrelated: dict[str, object] = {"model.attention": "none", "task.length": 4}
+    assert mistakes(tmp_path, text.replace("steps = 9", "steps = 0"), unrelated) == [
+        f"training.lr: {reason} (training.steps is 0)"
+    ]
+
+
 def _saved(scenario: Scenario) -> dict[str, Any]:
     return tomllib.loads(to_toml(scenario))
 

@@ -45,9 +45,7 @@ class Measurement:
     attention_weights: Tensor | None
 
 
-def measure(
-    model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = True
-) -> Measurement:
+def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = True) -> Measurement:
     """Measure the gradient of each example's loss at every encoder state; `model` is untouched.
 
     loss: reduction over target tokens, "mean", "sum", "first" or "last".

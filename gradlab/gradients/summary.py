@@ -59,6 +59,7 @@ def cancellation(parts: list[Array], total: Array) -> Array:
     return median
 
 
+@np.errstate(all="ignore")  # a diverged run's gradients are not finite, and neither are its rows
 def summarise(measurement: Measurement) -> pd.DataFrame:
     """Return the rows of the `gradients` table for a probe batch of one source length.
 

@@ -17,9 +17,9 @@ from gradlab.tasks import Batch
 def evaluate(model: Seq2Seq, batch: Batch) -> tuple[dict[str, float], pd.DataFrame]:
     """Return one row of the `training` table and the rows of the `positions` table.
 
-    Accuracies are fractions of unpadded target tokens (or of whole sequences). Free-running decoding
-    is greedy over the V data symbols; the teacher-forced accuracy stands apart. Where the loss is not
-    finite there is no prediction to score and every accuracy is NaN.
+    Accuracies are fractions of unpadded target tokens (or of whole sequences). Free-running
+    decoding is greedy over the V data symbols; the teacher-forced accuracy stands apart. Where the
+    loss is not finite there is no prediction to score and every accuracy is NaN.
     """
     logits = model(batch).logits
     loss = float(batch_loss(logits, batch))

@@ -113,9 +113,7 @@ def observe(
     row, positions = evaluate(model, batch)
     finite = np.isfinite(row["loss"]) and not checkpoint.diverged
     status = "ok" if finite else "diverged"
-    training = pd.DataFrame(
-        [{**row, "gradient_norm": checkpoint.gradient_norm, "status": status}]
-    )
+    training = pd.DataFrame([{**row, "gradient_norm": checkpoint.gradient_norm, "status": status}])
     measurement = measure(model, batch, point.record.loss, paths=point.record.paths)
     return {
         "training": training,

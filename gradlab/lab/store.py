@@ -9,12 +9,13 @@ and renamed in, so a folder that has its name is complete.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +26,16 @@ import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
 from gradlab.errors import StoreError
-from gradlab.grid import Point, points
+from gradlab.grid import points
 from gradlab.lab.tables import SCHEMA_VERSION, TABLES
-from gradlab.scenario import load_scenario, to_toml
+from gradlab.scenario import to_toml
 from gradlab.schema import Scenario
 
 if TYPE_CHECKING:
     from gradlab.lab.run import Run
 
 SCENARIO_FILE = "scenario.toml"
+DRAFT_LIFETIME = 3600.0  # seconds after which an unfinished run folder is debris
 
 
 def run_folder(out: Path, run_id: str) -> Path:
@@ -43,8 +45,11 @@ def run_folder(out: Path, run_id: str) -> Path:
 
 def stored_runs(out: Path) -> set[str]:
     """Return the ids of the complete runs in `out`."""
-    found = (out / "runs").glob("*/run.json")
-    return {path.parent.name for path in found if not path.parent.name.startswith(".")}
+    try:
+        found = [path.parent.name for path in (out / "runs").glob("*/run.json")]
+    except OSError:  # no such place, and no place for one
+        return set()
+    return {name for name in found if not name.startswith(".")}
 
 
 def write_run(out: Path, run_id: str, run: Run) -> None:
@@ -66,14 +71,25 @@ def write_run(out: Path, run_id: str, run: Run) -> None:
         draft.chmod(0o755)
         for path in [*draft.iterdir(), draft]:
             _flush(path)
-        try:
-            draft.rename(place)
-        except OSError:
-            if not (place / "run.json").exists():
-                raise
+        _move_in(draft, place)
         _flush(place.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _move_in(draft: Path, place: Path) -> None:
+    """Give a run folder its name, unless a whole one has it; what is left of one makes way."""
+    for retry in (True, False):
+        try:
+            draft.rename(place)
+        except OSError:
+            if (place / "run.json").exists():
+                return
+            if not retry:
+                raise
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            return
 
 
 def _contiguous(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +108,8 @@ def _write_table(
         "loss_reduction": record["config"]["record"]["loss"],
         "structural_zeros": ",".join(record["structural_zeros"]),
     }
-    pq.write_table(table.cast(pa.schema(fields, metadata=notes)), path)
+    with path.open("wb") as file:  # given a path, Arrow reads "a:b" as an address
+        pq.write_table(table.cast(pa.schema(fields, metadata=notes)), file)
 
 
 def _flush(path: Path) -> None:
@@ -109,21 +126,15 @@ def prepare(out: Path, scenario: Scenario, *, force: bool = False) -> set[str]:
     Raises StoreError, having changed nothing, if `out` cannot be written, is not a sweep, or holds
     another scenario (none of its runs belongs to this one). `force` lifts the last two.
     """
-    stored = stored_runs(out)
     wanted = {point.run_id for point in points(scenario)}
-    if not force:
-        if stored and not stored & wanted:
-            raise StoreError(
-                f"{out}: holds another scenario ({len(stored)} runs, none of this sweep); choose "
-                "another --out, or --force to keep both there"
-            )
-        if not stored and not (out / SCENARIO_FILE).exists() and _occupied(out):
-            raise StoreError(
-                f"{out}: expected a new, empty or earlier sweep's directory, found other files; "
-                "choose another --out, or --force to write beside them"
-            )
     try:
+        if out.exists() and not out.is_dir():
+            raise StoreError(f"{out}: expected a directory, found a file; choose another --out")
+        stored = stored_runs(out)
+        if not force:
+            _refuse_what_is_not_ours(out, stored, wanted)
         (out / "runs").mkdir(parents=True, exist_ok=True)
+        _clear_old_drafts(out)
         _replace(out / SCENARIO_FILE, to_toml(scenario))
     except OSError as error:
         raise StoreError(
@@ -132,116 +143,50 @@ def prepare(out: Path, scenario: Scenario, *, force: bool = False) -> set[str]:
     return stored & wanted
 
 
-def _occupied(out: Path) -> bool:
-    return out.is_file() or (out.is_dir() and any(out.iterdir()))
+def _refuse_what_is_not_ours(out: Path, stored: set[str], wanted: set[str]) -> None:
+    if stored and not stored & wanted:
+        runs = "1 run" if len(stored) == 1 else f"{len(stored)} runs"
+        raise StoreError(
+            f"{out}: holds another scenario ({runs}, none of this sweep); choose another --out, "
+            "or --force to keep both there"
+        )
+    if not stored and out.is_dir() and any(out.iterdir()) and not (out / SCENARIO_FILE).exists():
+        raise StoreError(
+            f"{out}: expected a new, empty or earlier sweep's directory, found other files; "
+            "choose another --out, or --force to write beside them"
+        )
+
+
+def _clear_old_drafts(out: Path) -> None:
+    """Remove what writers that were killed left behind; a living one is done in seconds."""
+    for draft in (out / "runs").glob(".*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > DRAFT_LIFETIME:
+                shutil.rmtree(draft)
 
 
 def _replace(path: Path, text: str) -> None:
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(draft).chmod(0o644)
-    Path(draft).replace(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(handle)
+        draft.chmod(0o644)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-def open_results(out: str | Path) -> Results:
-    """Open the sweep at `out`.
-
-    Raises StoreError if `out` is not a sweep, ScenarioError if its scenario.toml is not valid.
-    """
-    out = Path(out)
-    if not (out / SCENARIO_FILE).is_file():
-        found = "no such directory" if not out.exists() else f"no {SCENARIO_FILE} in it"
-        raise StoreError(f"{out}: expected the directory of a sweep, found {found}")
-    return Results(out, load_scenario(out / SCENARIO_FILE))
-
-
-class Results:
-    """The tables of a sweep: the points of OUT/scenario.toml, whichever of them are stored.
-
-    Every table is a pandas DataFrame with `run_id`, `case`, `seed` and the dotted config columns
-    joined on; a key without effect at a point is null there. `lab.tables` has columns and units.
-    """
-
-    def __init__(self, out: Path, scenario: Scenario) -> None:
-        self.out, self.scenario = out, scenario
-        self.points: tuple[Point, ...] = points(scenario)
-
-    @cached_property
-    def runs(self) -> pd.DataFrame:
-        """One row a point: run_id, case, status (done, diverged, missing), seconds, config."""
-        stored = stored_runs(self.out)
-        rows = []
-        for point in self.points:
-            record: dict[str, Any] = {"status": "missing", "seconds": None}
-            if point.run_id in stored:
-                record = _read_record(run_folder(self.out, point.run_id))
-            rows.append(
-                {
-                    "run_id": point.run_id,
-                    "case": point.label,
-                    "status": record["status"],
-                    "seconds": record["seconds"],
-                    **_columns(point),
-                }
-            )
-        return pd.DataFrame(rows)
-
-    @property
-    def others(self) -> int:
-        """How many stored runs in this directory do not belong to the scenario."""
-        return len(stored_runs(self.out) - {point.run_id for point in self.points})
-
-    @cached_property
-    def training(self) -> pd.DataFrame:
-        """Loss and accuracy by training step."""
-        return self._table("training")
-
-    @cached_property
-    def gradients(self) -> pd.DataFrame:
-        """Gradient norms and shares by source timestep and path."""
-        return self._table("gradients")
-
-    @cached_property
-    def positions(self) -> pd.DataFrame:
-        """Accuracy by target timestep."""
-        return self._table("positions")
-
-    @cached_property
-    def attention(self) -> pd.DataFrame:
-        """Attention weights of a few probe examples."""
-        return self._table("attention")
-
-    def _table(self, name: str) -> pd.DataFrame:
-        config = self.runs.drop(columns="seconds")
-        frames = []
-        for run_id in config.loc[config["status"] != "missing", "run_id"].unique():
-            frame = _read_table(run_folder(self.out, run_id) / f"{name}.parquet")
-            frames.append(frame.assign(run_id=run_id))
-        if not frames:
-            frames = [pd.DataFrame(columns=[*TABLES[name], "run_id"])]
-        table = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
-        kept = config.drop(columns="status") if "status" in table else config
-        return table.merge(kept, on="run_id", how="left", validate="many_to_many")
-
-
-def _columns(point: Point) -> dict[str, Any]:
-    config = point.config
-    columns = {
-        f"{table}.{key}": tuple(value) if isinstance(value, list) else value
-        for table, values in config.items()
-        if isinstance(values, dict)
-        for key, value in values.items()
-    }
-    return {"seed": point.seed, **columns}
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
+    """Return what run.json says. Raises StoreError if it is damaged or of another version."""
     try:
         record: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        version = record["schema_version"]
-    except (OSError, ValueError, KeyError) as error:
-        raise _damaged(folder / "run.json", error) from error
+        version, _, _ = (record[key] for key in ("schema_version", "status", "seconds"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise _damaged(folder / "run.json", reason) from error
     if version != SCHEMA_VERSION:
         raise StoreError(
             f"{folder}: expected schema version {SCHEMA_VERSION}, found {version}; run the sweep "
@@ -250,14 +195,21 @@ def _read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _read_table(path: Path) -> pd.DataFrame:
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """Return one table of a run. Raises StoreError if its file is damaged."""
+    path = folder / f"{name}.parquet"
     try:
-        return pq.read_table(path).to_pandas()
+        with path.open("rb") as file:
+            table: pd.DataFrame = pq.read_table(file).to_pandas()
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
+    if absent := [column for column in TABLES[name] if column not in table]:
+        raise _damaged(path, f"no column {', '.join(absent)}")
+    return table[list(TABLES[name])]
 
 
-def _damaged(path: Path, error: Exception) -> StoreError:
+def _damaged(path: Path, reason: object) -> StoreError:
+    words = getattr(reason, "strerror", None) or str(reason).partition("\n")[0]
     return StoreError(
-        f"{path}: cannot be read ({error}); delete the folder {path.parent} and run the sweep again"
+        f"{path}: cannot be read ({words}); delete the folder {path.parent} and run the sweep again"
     )

@@ -1,43 +1,20 @@
-"""A sweep: which points are already there, and the processes that compute the rest.
-
-Each process computes one run at a time with one torch thread. A run depends on its point alone, so
-the number of processes and the order of runs change nothing in the numbers.
-"""
+"""A sweep: which points are already there, and in which order the rest is computed."""
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
-import threading
 from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
 
-from loky.process_executor import ProcessPoolExecutor
+from loky import cpu_count
 
 from gradlab.errors import GradlabError
 from gradlab.grid import Point, describe, points
-from gradlab.lab.store import Results, open_results, prepare
+from gradlab.lab.lanes import Event, Lane
+from gradlab.lab.results import Results, open_results
+from gradlab.lab.store import prepare
 from gradlab.schema import Scenario
-
-
-@dataclass(frozen=True)
-class Event:
-    """What happened to a point, and how far the sweep is.
-
-    finished, total: runs ended so far, runs to compute in this call. work: the expected share of
-    the work that is done, 0 to 1.
-    """
-
-    kind: Literal["started", "done", "diverged", "failed"]
-    point: Point
-    message: str = ""
-    finished: int = 0
-    total: int = 0
-    work: float = 0.0
 
 
 @dataclass
@@ -104,7 +81,7 @@ def run_sweep(
     stored = prepare(out, scenario, force=force)
     waiting = pending(scenario, stored)
     outcome = Outcome(skipped=len(stored), total=len(waiting))
-    lanes = min(jobs or (1 if chosen == "cuda" else os.cpu_count() or 1), len(waiting))
+    lanes = min(jobs or (1 if chosen == "cuda" else cpu_count()), len(waiting))
     todo: queue.SimpleQueue[Point] = queue.SimpleQueue()
     for point in waiting:
         todo.put(point)
@@ -125,69 +102,6 @@ def run_sweep(
         for worker in workers:
             worker.end()
     return outcome
-
-
-class Lane(threading.Thread):
-    """One process after another, one run at a time: a process that dies takes one run with it."""
-
-    def __init__(
-        self,
-        todo: queue.SimpleQueue[Point],
-        events: queue.SimpleQueue[Event],
-        out: Path,
-        device: str,
-    ) -> None:
-        super().__init__(daemon=True)
-        self.todo, self.events, self.out, self.device = todo, events, out, device
-        self.stopped = False
-        self.executor: Any = new_process()
-
-    def run(self) -> None:
-        """Compute points until none is left."""
-        while not self.stopped:
-            try:
-                point = self.todo.get_nowait()
-            except queue.Empty:
-                return
-            self.events.put(Event("started", point))
-            self.events.put(self.compute(point))
-
-    def compute(self, point: Point) -> Event:
-        """Compute and store one point in this lane's process."""
-        try:
-            future = self.executor.submit(compute_and_store, point, self.out, self.device)
-            return Event(future.result(), point)
-        except BrokenProcessPool:
-            if not self.stopped:
-                self.executor = new_process()
-            message = "its process was killed, perhaps for lack of memory; try --jobs 1"
-            return Event("failed", point, message)
-        except Exception as error:  # whatever a run raises is reported, and the rest goes on
-            return Event("failed", point, f"{type(error).__name__}: {error}")
-
-    def end(self) -> None:
-        """Stop, ending a run that is still going."""
-        self.stopped = True
-        self.executor.shutdown(wait=False, kill_workers=True)
-
-
-def new_process() -> Any:
-    """Return an executor of one fresh process that leaves interrupts to its parent."""
-    return ProcessPoolExecutor(max_workers=1, initializer=_ignore_interrupts)
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def compute_and_store(point: Point, out: Path, device: str) -> str:
-    """Compute one point and store it; return its status. Runs in a process of its own."""
-    from gradlab.lab.run import run_point
-    from gradlab.lab.store import write_run
-
-    run = run_point(point, device)
-    write_run(out, point.run_id, run)
-    return str(run.record["status"])
 
 
 def choose_device(device: str) -> str:
@@ -218,7 +132,7 @@ def run(
     if outcome.failures:
         first = outcome.failures[0]
         raise GradlabError(
-            f"{len(outcome.failures)} of {len(points(scenario))} runs failed; the others are stored "
-            f"in {out}. The first: {describe(first.point)}: {first.message}"
+            f"{len(outcome.failures)} of {outcome.total} runs failed; the others are stored in "
+            f"{out}. The first: {describe(first.point)}: {first.message}"
         )
     return open_results(out)

@@ -74,7 +74,8 @@ def _attention(trace: Trace) -> Iterator[Part]:
     keys, query, scores, weights = tensors
     if keys is None or query is None or scores is None or weights is None:
         return
-    assert trace.edges.values is not None and decoded.context is not None
+    assert trace.edges.values is not None
+    assert decoded.context is not None
     yield "values", trace.edges.values, "B n H", "the encoder states, to be summed"
     yield "projected_keys", keys, "B n H", "the encoder states, as they are scored"
     yield "query", query, "B k H", "the decoder state that asks at target step j"

@@ -43,7 +43,8 @@ def token_loss(logits: Tensor, batch: Batch) -> Tensor:
     """Return the cross-entropy of every target token in nats, (..., batch, k), zero on pads."""
     mask = batch.target_mask
     safe_target = batch.target.masked_fill(~mask, 0).expand(logits.shape[:-1])
-    log_probabilities = torch.log_softmax(logits, -1)
+    safe_logits = logits.masked_fill(~mask.unsqueeze(-1), 0.0)
+    log_probabilities = torch.log_softmax(safe_logits, -1)
     nats = -log_probabilities.gather(-1, safe_target.unsqueeze(-1)).squeeze(-1)
     return nats.masked_fill(~mask, 0.0)
 

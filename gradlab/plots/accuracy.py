@@ -14,16 +14,17 @@ from matplotlib.lines import Line2D
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
 from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stages_of
-from gradlab.plots.canvas import Page, blank, finish, literal, set_titles
+from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, plain
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.lines import draw_chance, draw_line, key_chance, key_line
 from gradlab.plots.models import Models, compare_models, keys_of_accuracy
 from gradlab.plots.results import Results
-from gradlab.plots.style import INK, Look, Mark, StyleName, drawing, sequential_marks
+from gradlab.plots.style import INK, Dash, Look, Mark, StyleName, drawing, sequential_marks
 from gradlab.plots.words import Language, say
 
 METRICS = ("token_accuracy", "sequence_accuracy")
+FORCED: Dash = (0, (4, 1.5))
 LENGTHS_ON_LOG = 8.0
 """Lengths that span this factor or more stand on a log axis, or the short ones would collide."""
 
@@ -38,7 +39,7 @@ def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language
         raise NothingToPlotError(
             "bottleneck shows accuracy after training; training.steps is 0 in this sweep"
         )
-    frame = at_last_step(results.training)
+    frame = at_last_step(trained_rows(results))
     frame = frame[frame["train_step"] > 0]
     models = compare_models(runs, frame)
     points = stages_of(runs)
@@ -49,11 +50,12 @@ def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language
     with drawing(style, lang) as look:
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
         counts = length_panels(axes, look, layout, models, frame, points)
-        set_titles(look, axes, layout.titles(look.lang), layout.columns)
+        titles = layout.titles(look.lang)
         log = label_lengths(axes, look, frame["source_length"].unique().tolist())
         page = Page(
             say(look.lang, "bottleneck"),
             caption.subtitle(look.lang, results.scenario.title, runs, frame),
+            titles,
             say(look.lang, "length_log" if log else "length"),
             say(look.lang, "accuracy"),
             handles=model_keys(look, models, runs),
@@ -62,11 +64,20 @@ def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language
                 say(look.lang, "about_fall"),
                 about_chance(look, runs, sequence=True),
                 *caption.seeds(look.lang, counts, log=False),
-                *caption.nonfinite(look.lang, frame["token_accuracy"]),
-                *caption.statuses(look.lang, runs, cross=True),
+                *caption.nonfinite(look.lang, frame, "token_accuracy", results.runs),
+                *caption.statuses(look.lang, runs, "runs_diverged_crossed"),
             ],
         )
         return finish(figure, axes, look, page)
+
+
+def trained_rows(results: Results) -> pd.DataFrame:
+    """The table training, which has rows as soon as one run is finished or diverged."""
+    if results.training.empty:
+        raise NothingToPlotError(
+            "expected rows in the table training, found none: no run of this sweep is finished"
+        )
+    return results.training
 
 
 def length_panels(
@@ -100,7 +111,9 @@ def draw_length_chance(
     """Guessing: 1/V a token, V^-n a sequence, for each V of the panel."""
     lengths = sorted({*lengths, *planned["task.length"].astype(int)})
     for symbols in planned["task.symbols"].astype(int).unique():
-        chance = [1 / symbols if metric == "token_accuracy" else symbols**-n for n in map(float, lengths)]
+        chance = [
+            1 / symbols if metric == "token_accuracy" else symbols**-n for n in map(float, lengths)
+        ]
         draw_chance(axis, look, lengths, chance)
 
 
@@ -136,7 +149,7 @@ def label_lengths(axes: list[Axes], look: Look, lengths: Sequence[int]) -> bool:
 def model_keys(look: Look, models: Models, runs: pd.DataFrame) -> list[Artist]:
     """Legend entries of the models, of guessing and of diverged runs if there are any."""
     named = zip(models.marks, models.labels(look.lang), strict=True)
-    keys: list[Artist] = [key_line(look, mark, literal(label)) for mark, label in named if label]
+    keys: list[Artist] = [key_line(look, mark, label) for mark, label in named if label]
     keys.append(key_chance(look, say(look.lang, "chance")))
     if (runs["status"] == "diverged").any():
         label = say(look.lang, "diverged")
@@ -159,7 +172,7 @@ def about_chance(look: Look, runs: pd.DataFrame, *, sequence: bool) -> str:
 
 
 def symbols_in_common(look: Look, runs: pd.DataFrame) -> str:
-    """ ", V = 10", or nothing where V varies."""
+    """Such as ", V = 10", or nothing where V varies."""
     found = {plain(value) for value in runs["task.symbols"]}
     return say(look.lang, "symbols", symbols=found.pop()) if len(found) == 1 else ""
 
@@ -186,10 +199,10 @@ def accuracy_by_position(
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
         counts = position_panels(axes, look, layout, frame, lengths)
         titles = name_only_stage(look, layout.titles(look.lang), points)
-        set_titles(look, axes, titles, layout.columns)
         page = Page(
             say(look.lang, "accuracy_by_position"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            titles,
             say(look.lang, "position"),
             say(look.lang, "token_accuracy"),
             say(look.lang, "length"),
@@ -198,7 +211,7 @@ def accuracy_by_position(
                 about_accuracy(look, "about_positions", results.runs),
                 about_chance(look, results.runs, sequence=False),
                 *caption.seeds(look.lang, counts, log=False),
-                *caption.nonfinite(look.lang, frame["token_accuracy"]),
+                *caption.nonfinite(look.lang, frame, "token_accuracy", results.runs),
                 *caption.statuses(look.lang, results.runs),
             ],
         )
@@ -214,10 +227,12 @@ def position_panels(
         axis.set_ylim(-0.05, 1.05)
         for symbols in rows["task.symbols"].astype(int).unique():
             draw_chance(axis, look, [1, max(lengths)], [1 / symbols] * 2)
-        for place, (length, mark) in enumerate(zip(lengths, sequential_marks(len(lengths)), strict=True)):
+        for place, (length, mark) in enumerate(
+            zip(lengths, sequential_marks(len(lengths)), strict=True)
+        ):
             line = rows[rows["source_length"] == length]
-            for column, dash in (("token_accuracy_forced", (0, (4, 1.5))), ("token_accuracy", "-")):
-                own = Mark(mark.color, mark.marker, dash)
+            for column, dash in (("token_accuracy_forced", FORCED), ("token_accuracy", "-")):
+                own = Mark(mark.color, mark.marker, dash, hollow=dash != "-")
                 label = f"{length} {column}"
                 counts.append(
                     draw_line(axis, look, line, "position", column, own, label=label, place=place)
@@ -232,7 +247,7 @@ def position_keys(look: Look, lengths: list[int]) -> list[Artist]:
         key_line(look, mark, str(n))
         for mark, n in zip(sequential_marks(len(lengths)), lengths, strict=True)
     ]
-    for name, dash in (("free", "-"), ("forced", (0, (4, 1.5)))):
-        label = say(look.lang, name)
-        keys.append(Line2D([], [], color=INK, ls=dash, lw=look.line, label=label))
+    ink = (0.13, 0.13, 0.13)
+    for name, mark in (("free", Mark(ink, "o")), ("forced", Mark(ink, "o", FORCED, hollow=True))):
+        keys.append(key_line(look, mark, say(look.lang, name)))
     return [*keys, key_chance(look, say(look.lang, "chance"))]

@@ -5,18 +5,20 @@ The page is laid out once, in inches, and then frozen, so that saving it twice g
 
 from __future__ import annotations
 
-import unicodedata
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import matplotlib.font_manager as fonts
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
-from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator
 
 from gradlab.plots.style import GREY, INK, Look
 
@@ -32,6 +34,7 @@ class Page:
 
     title: str
     subtitle: str
+    titles: Sequence[str]
     x_label: str
     y_label: str = ""
     legend_title: str = ""
@@ -42,7 +45,7 @@ class Page:
 def blank(
     look: Look, rows: int, columns: int, count: int, *, share_y: str = "all", share_x: str = "all"
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its first `count` panels in reading order; the other cells are removed."""
+    """An empty figure with `count` panels in reading order; the cells left over are removed."""
     width = max(look.width, columns * look.panel_width + 0.16 * look.width)
     height = max(look.height, rows * look.panel_height + 0.32 * look.height)
     figure = Figure(figsize=(width, max(height, 0.5 * width)), dpi=look.dpi)
@@ -58,31 +61,44 @@ def blank(
     return figure, axes[:count]
 
 
-def text_width(text: str, size: float) -> float:
-    """A safe estimate of the width of a text in points: Hangul is as wide as it is high."""
-    return sum(0.98 if unicodedata.east_asian_width(c) in "WF" else 0.585 for c in text) * size
+@functools.cache
+def open_font(family: str) -> FT2Font:
+    """A font of our own to measure with; matplotlib's are shared and have a size set."""
+    font = FT2Font(fonts.findfont(family))
+    font.set_size(100, INCH)
+    return font
 
 
-def wrap(text: str, size: float, width: float, glue: str = " ") -> str:
-    """Break a text at `glue` so that no line is wider than `width` points."""
+@functools.cache
+def advance(character: str, families: tuple[str, ...]) -> float:
+    """How far a character moves the pen, in ems, in the first font that has it; 0 if none."""
+    for font in map(open_font, families):
+        if ord(character) in font.get_charmap():
+            return float(font.load_char(ord(character)).linearHoriAdvance) / 65536 / 100
+    return 0.0
+
+
+def wrap(look: Look, text: str, size: float, width: float, glue: str = " ") -> str:
+    """Break a text at `glue` so that no line is wider than `width` points, where it can be."""
     lines: list[str] = []
     for part in text.split(glue):
-        if lines and text_width(lines[-1] + glue + part, size) <= width:
-            lines[-1] += glue + part
+        longer = lines[-1] + glue + part if lines else part
+        if lines and sum(advance(c, look.families) for c in longer) * size <= width:
+            lines[-1] = longer
         else:
             lines.append(part)
     return "\n".join(lines)
 
 
-def set_titles(look: Look, axes: Sequence[Axes], titles: Sequence[str], columns: int) -> None:
-    """A title over each panel, broken between its parts where a panel is narrow."""
-    figure = axes[0].get_figure(root=True)
-    assert figure is not None
-    width = 0.82 * figure.get_figwidth() * INCH / columns
-    size = look.heading if columns < 4 else look.text
-    for axis, title in zip(axes, titles, strict=True):
-        wrapped = wrap(wrap(title, size, width, " · "), size, width) if title else ""
-        axis.set_title(literal(wrapped), fontsize=size, color=INK)
+def set_titles(look: Look, axes: Sequence[Axes], titles: Sequence[str], width: float) -> None:
+    """A title over each panel, `width` inches wide, broken between its parts where it must be."""
+    size = look.heading if width > 3.5 * look.heading / 16 else look.text
+    split = [wrap(look, title, size, width * INCH, " · ").split("\n") for title in titles]
+    if any(len(parts) > 1 for parts in split) and all(" · " in title for title in titles):
+        split = [title.rsplit(" · ", 1) for title in titles]  # the same break everywhere
+    for axis, parts in zip(axes, split, strict=True):
+        words = "\n".join(wrap(look, part, size, width * INCH) for part in parts)
+        axis.set_title(literal(printable(look, words)), fontsize=size, color=INK)
 
 
 def note(look: Look, axis: Axes, text: str) -> None:
@@ -98,30 +114,45 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def printable(look: Look, text: str) -> str:
+    """The text with "?" for a character that no chosen font has, not a box and a warning."""
+    return "".join(c if c == "\n" or advance(c, look.families) else "?" for c in text)
+
+
 def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figure:
     """Place everything around the panels, lay the panels out in what is left, and freeze."""
     width, height = figure.get_figwidth(), figure.get_figheight()
     pad = 0.6 * look.text / INCH
     line = {size: LEADING * size / INCH for size in (look.title, look.heading, look.text)}
 
-    def write(x: float, y: float, text: str, size: float, **how: object) -> None:
-        figure.text(x / width, y / height, literal(text), fontsize=size, **how)  # type: ignore[arg-type]
-
     usable = (width - 2 * pad) * INCH
     top = height - pad
-    title = wrap(page.title, look.title * 1.08, usable)
-    write(pad, top, title, look.title, va="top", weight="bold", gid="title")
+    title = wrap(look, page.title, look.title * 1.12, usable)
+    write(figure, look, pad, top, title, look.title, va="top", weight="bold", gid="title")
     top -= line[look.title] * (1 + title.count("\n"))
-    subtitle = wrap(page.subtitle, look.text, usable)
-    write(pad, top, subtitle, look.text, va="top", color=GREY, gid="subtitle")
+    subtitle = wrap(look, page.subtitle, look.text, usable)
+    write(figure, look, pad, top, subtitle, look.text, va="top", color=GREY, gid="subtitle")
     top -= line[look.text] * (1.2 + subtitle.count("\n"))
 
-    caption = wrap(" ".join(page.caption), look.text, usable)
-    write(pad, pad, caption, look.text, va="bottom", color=INK, linespacing=1.2, gid="caption")
+    caption = wrap(look, " ".join(page.caption), look.text, usable)
+    write(
+        figure,
+        look,
+        pad,
+        pad,
+        caption,
+        look.text,
+        va="bottom",
+        color=INK,
+        linespacing=1.2,
+        gid="caption",
+    )
     bottom = pad + line[look.text] * (1.1 + caption.count("\n"))
-    left = pad + (line[look.heading] if page.y_label else 0)
+    left = pad + (line[look.heading] + pad / 2 if page.y_label else 0)
 
     right = width - pad
+    for handle in page.handles:
+        handle.set_label(literal(printable(look, str(handle.get_label()))))
     if page.handles:
         side, box = place_legend(figure, page, pad, top)
         right, top = (right - box[0] - pad, top) if side else (right, top - box[1] - pad / 2)
@@ -131,28 +162,58 @@ def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figu
     gap = 0.35 * look.text / INCH
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=rect, w_pad=gap, h_pad=gap))
     figure.draw_without_rendering()
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    set_titles(look, axes, page.titles, min(a.get_position().width for a in axes) * width)
+    for _ in range(2):  # ticks follow the size of the panels, and their room the ticks
+        figure.draw_without_rendering()
+    freeze(figure)
 
-    boxes = [axis.get_position() for axis in axes]
-    middle_x = (min(b.x0 for b in boxes) + max(b.x1 for b in boxes)) / 2 * width
-    middle_y = (min(b.y0 for b in boxes) + max(b.y1 for b in boxes)) / 2 * height
-    write(middle_x, bottom, page.x_label, look.heading, ha="center", va="bottom", gid="x_label")
-    if page.y_label:
-        write(pad / 2, middle_y, page.y_label, look.heading, va="center", rotation=90, gid="y_label")
-    replace_missing_glyphs(figure, look)
+    write_axis_labels(figure, axes, look, page, bottom)
     return figure
+
+
+def write(
+    figure: Figure, look: Look, x: float, y: float, text: str, size: float, **how: Any
+) -> None:
+    """A text at a place in inches."""
+    words = literal(printable(look, text))
+    figure.text(x / figure.get_figwidth(), y / figure.get_figheight(), words, fontsize=size, **how)
+
+
+def write_axis_labels(
+    figure: Figure, axes: Sequence[Axes], look: Look, page: Page, bottom: float
+) -> None:
+    """One label for all panels along each side, in the middle of them."""
+    boxes = [axis.get_position() for axis in axes]
+    x = (min(b.x0 for b in boxes) + max(b.x1 for b in boxes)) / 2 * figure.get_figwidth()
+    y = (min(b.y0 for b in boxes) + max(b.y1 for b in boxes)) / 2 * figure.get_figheight()
+    side: dict[str, Any] = {"va": "bottom", "ha": "center", "gid": "x_label"}
+    write(figure, look, x, bottom, page.x_label, look.heading, **side)
+    side = {"va": "center", "rotation": 90, "gid": "y_label"}
+    write(figure, look, 0.3 * look.text / INCH, y, page.y_label, look.heading, **side)
+
+
+def freeze(figure: Figure) -> None:
+    """Keep places and ticks as they are; the layout solver's last digits differ between runs."""
+    figure.set_layout_engine("none")
+    for axis in figure.axes:
+        for scale in (axis.xaxis, axis.yaxis):
+            scale.set_major_locator(FixedLocator(list(scale.get_majorticklocs())))
+        left, low, wide, high = axis.get_position().bounds
+        axis.set_position((round(left, 4), round(low, 4), round(wide, 4), round(high, 4)))
 
 
 def place_legend(
     figure: Figure, page: Page, pad: float, top: float
 ) -> tuple[bool, tuple[float, float]]:
-    """The one legend: beside the panels if it is narrow, else above; its side and size in inches."""
+    """The one legend, beside the panels if narrow, else above; which, and its size in inches."""
     width, height = figure.get_figwidth(), figure.get_figheight()
 
-    def draw(columns: int, x: float, corner: str) -> tuple[Legend, tuple[float, float]]:
+    def draw(
+        columns: int, x: float, corner: Literal["upper left", "upper right"]
+    ) -> tuple[Legend, tuple[float, float]]:
         legend = figure.legend(
-            handles=page.handles, title=page.legend_title or None, loc=corner, ncols=columns,
+            handles=list(page.handles),
+            title=page.legend_title or None, loc=corner, ncols=columns,
             bbox_to_anchor=(x / width, top / height), frameon=False, borderaxespad=0, borderpad=0.1,
             handlelength=2.4, columnspacing=1.4, alignment="left",
         )  # fmt: skip
@@ -168,15 +229,3 @@ def place_legend(
         if size[0] <= width - 2 * pad:
             break
     return False, size
-
-
-def replace_missing_glyphs(figure: Figure, look: Look) -> None:
-    """Print "?" for a character that no chosen font has, rather than a box and a warning."""
-    known: set[int] = {ord("\n")}
-    for family in look.families:
-        known |= set(fonts.get_font(fonts.findfont(family)).get_charmap())
-    for artist in figure.findobj(Text):
-        assert isinstance(artist, Text)
-        text = artist.get_text()
-        if any(ord(c) not in known for c in text):
-            artist.set_text("".join(c if ord(c) in known else "?" for c in text))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from gradlab.plots.aggregate import SEEDS_FOR_A_BAND
+from gradlab.plots.aggregate import SEEDS_FOR_A_BAND, usable
 from gradlab.plots.facets import plain, varying_keys
 from gradlab.plots.words import Language, describe, describe_all, say
 
@@ -30,7 +30,7 @@ def subtitle(lang: Language, title: str, runs: pd.DataFrame, frame: pd.DataFrame
 
 
 def between(lang: Language, numbers: Iterable[object]) -> str:
-    """ "64", or "16 to 64" where the numbers differ."""
+    """Such as "64", or "16 to 64" where the numbers differ."""
     found = sorted({int(str(plain(number))) for number in numbers if plain(number) is not None})
     if len(found) > 1:
         return say(lang, "range", low=found[0], high=found[-1])
@@ -50,8 +50,13 @@ def reduction(lang: Language, runs: pd.DataFrame) -> str:
     return say(lang, "about_loss", reduction=describe(lang, "record.loss", found[0]))
 
 
+def lstm(lang: Language, runs: pd.DataFrame) -> list[str]:
+    """For an LSTM, whose state is a pair: which half the gradient belongs to."""
+    return [say(lang, "about_lstm")] if (runs["model.cell"] == "lstm").any() else []
+
+
 def trained(lang: Language, runs: pd.DataFrame) -> str:
-    """ "after 600 training steps", or a vaguer phrase where that varies."""
+    """Such as "after 600 training steps", or a vaguer phrase where that varies."""
     steps = {plain(value) for value in runs["training.steps"]}
     return say(lang, "steps", steps=steps.pop()) if len(steps) == 1 else say(lang, "last_step")
 
@@ -72,22 +77,21 @@ def seeds(lang: Language, counts: Iterable[int], *, log: bool) -> list[str]:
     return sentences
 
 
-def statuses(lang: Language, runs: pd.DataFrame, *, cross: bool = False) -> list[str]:
-    """How many runs diverged or are missing, if any."""
+def statuses(lang: Language, runs: pd.DataFrame, phrase: str = "runs_diverged") -> list[str]:
+    """How many runs diverged (and, by `phrase`, where they are) or are missing, if any."""
     sentences = []
-    for status in ("diverged", "missing"):
+    for status, words in (("diverged", phrase), ("missing", "runs_missing")):
         count = int((runs["status"] == status).sum())
         if count:
-            shown = say(lang, "shown_as_cross") if cross and status == "diverged" else ""
-            sentences.append(
-                say(lang, f"runs_{status}", count=count, total=len(runs), shown=shown)
-            )
+            sentences.append(say(lang, words, count=count, total=len(runs)))
     return sentences
 
 
-def nonfinite(lang: Language, values: pd.Series) -> list[str]:
-    """How many values are NaN or infinite, if any."""
-    count = int((~values.astype(float).between(-1e308, 1e308)).sum())
+def nonfinite(lang: Language, frame: pd.DataFrame, value: str, runs: pd.DataFrame) -> list[str]:
+    """How many values are NaN or infinite, if any, leaving out runs known to have diverged."""
+    diverged = runs.loc[runs["status"] == "diverged", "run_id"]
+    values = frame.loc[~frame["run_id"].isin(diverged), value]
+    count = int((~usable(values, log=False)).sum())
     return [say(lang, "nonfinite", count=count, total=len(values))] if count else []
 
 
@@ -99,5 +103,5 @@ def zeros(lang: Language, frame: pd.DataFrame, phrase: str) -> list[str]:
     if zero.any():
         sentences.append(say(lang, phrase, zeros=int(zero.sum()), total=len(frame)))
     if partly:
-        sentences.append(say(lang, "zero_examples", count=partly))
+        sentences.append(say(lang, "zero_examples", count=partly, total=len(frame)))
     return sentences

@@ -87,7 +87,9 @@ def distinct(points: pd.DataFrame, keys: list[str]) -> list[Values]:
     columns = plain_columns(points, keys)
     ranks = {key: ranks_of_values(key, columns[key]) for key in keys}
     found = set(columns.itertuples(index=False, name=None)) if keys else {()}
-    return sorted(found, key=lambda values: [ranks[k][v] for k, v in zip(keys, values, strict=True)])
+    return sorted(
+        found, key=lambda values: [ranks[k][v] for k, v in zip(keys, values, strict=True)]
+    )
 
 
 def ranks_of_values(key: str, values: pd.Series) -> dict[Value, int]:

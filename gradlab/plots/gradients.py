@@ -14,7 +14,7 @@ from gradlab.plots.aggregate import (
     stages_of,
     usable,
 )
-from gradlab.plots.canvas import Page, blank, finish, note, set_titles
+from gradlab.plots.canvas import Page, blank, finish, note
 from gradlab.plots.facets import Facets, facets, plain, varying_keys
 from gradlab.plots.lines import (
     draw_line,
@@ -22,6 +22,7 @@ from gradlab.plots.lines import (
     mark_zeros,
     positive_range,
     set_log_axis,
+    zero_rows,
 )
 from gradlab.plots.results import Results
 from gradlab.plots.style import Look, StyleName, drawing, sequential_marks
@@ -58,14 +59,17 @@ def gradient_decay(
     lengths = sorted(int(n) for n in frame["source_length"].unique())
     with drawing(style, lang) as look:
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
-        counts = decay_panels(axes, look, layout, frame, lengths)
-        set_log_axis(axes, look, positive_range(frame, SPLIT_BY_SEED, "norm_mean"))
+        zero_lengths = sorted(frame.loc[frame["norm_mean"] == 0, "source_length"].unique())
+        heights = dict(zip(zero_lengths, zero_rows(len(zero_lengths)), strict=True))
+        counts = decay_panels(axes, look, layout, frame, lengths, heights)
+        span = positive_range(frame, SPLIT_BY_SEED, "norm_mean")
+        set_log_axis(axes, look, span, list(heights.values()))
         titles = name_only_stage(look, layout.titles(look.lang), points)
-        set_titles(look, axes, titles, layout.columns)
         marks = sequential_marks(len(lengths))
         page = Page(
             say(look.lang, "gradient_decay"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            titles,
             say(look.lang, "timestep"),
             say(look.lang, "norm"),
             say(look.lang, "length"),
@@ -74,16 +78,17 @@ def gradient_decay(
                 *about_norm(look, results),
                 *caption.seeds(look.lang, counts, log=True),
                 *caption.zeros(look.lang, frame, "zeros"),
-                *caption.nonfinite(look.lang, frame["norm_mean"]),
-                *caption.statuses(look.lang, results.runs),
+                *caption.nonfinite(look.lang, frame, "norm_mean", results.runs),
+                *caption.statuses(look.lang, results.runs, "runs_diverged_later"),
             ],
         )
         return finish(figure, axes, look, page)
 
 
 def decay_panels(
-    axes: list[Axes], look: Look, layout: Facets, frame: pd.DataFrame, lengths: list[int]
-) -> list[int]:
+    axes: list[Axes], look: Look, layout: Facets, frame: pd.DataFrame, lengths: list[int],
+    heights: dict[int, float],
+) -> list[int]:  # fmt: skip
     """Draw each panel's lines and zeros; returns the number of seeds of each line."""
     counts = []
     marks = sequential_marks(len(lengths))
@@ -96,7 +101,8 @@ def decay_panels(
                     label=str(length), place=place, log=True,
                 )
             )  # fmt: skip
-            mark_zeros(axis, look, line.loc[line["norm_mean"] == 0, "position"], mark, place)
+            zeros = line.loc[line["norm_mean"] == 0, "position"]
+            mark_zeros(axis, look, zeros, mark, heights.get(length, 0.0))
         explain_empty(axis, look, rows, "norm_mean")
     return counts
 
@@ -121,6 +127,5 @@ def about_norm(look: Look, results: Results) -> list[str]:
     """Which norm this is, of which loss, and for an LSTM of which state."""
     runs, lang = results.runs, look.lang
     stages = [say(lang, "untrained").capitalize() + "."] if not runs["training.steps"].any() else []
-    lstm = [say(lang, "about_lstm")] if (runs["model.cell"] == "lstm").any() else []
     norm = say(lang, "about_norm", examples=caption.examples(lang, runs))
-    return [*stages, norm, caption.reduction(lang, runs), *lstm]
+    return [*stages, norm, caption.reduction(lang, runs), *caption.lstm(lang, runs)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.patches import Patch
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
 from gradlab.plots.aggregate import count_seeds, longest, one_per_seed, over_seeds
-from gradlab.plots.canvas import Page, blank, finish, note, set_titles
+from gradlab.plots.canvas import Page, blank, finish, note
 from gradlab.plots.facets import Facets, facets, plain, varying_keys
 from gradlab.plots.gradients import about_norm, total_norms
 from gradlab.plots.lines import decades, positive_range, power
@@ -22,7 +23,9 @@ from gradlab.plots.results import Results
 from gradlab.plots.style import GREY, Look, StyleName, drawing
 from gradlab.plots.words import Language, say
 
+Edges = npt.NDArray[np.float64]
 CELL = ["panel", "train_step", "position"]
+COLOURS = "viridis"
 ZERO_COLOUR = "#bdbdbd"
 
 
@@ -39,17 +42,18 @@ def gradient_heatmap(
     span = positive_range(frame, CELL, "norm_mean")
     with drawing(style, lang) as look:
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels), share_x="none")
-        image = ScalarMappable(Normalize(*(span or (-1.0, 0.0))), "viridis")
+        low, high = span or (-1.0, 0.0)
+        scale = Normalize(low, high)
         table = cells(frame)
         for axis, (_, rows) in zip(axes, split(table, len(axes)), strict=True):
-            heat(axis, look, rows, image)
+            heat(axis, look, rows, scale)
         label_steps(axes, table)
-        colour_bar(figure, axes, look, image, span)
+        colour_bar(figure, axes, look, ScalarMappable(scale, COLOURS), span)
         titles, sentence = state_longest(look, layout, frame)
-        set_titles(look, axes, titles, layout.columns)
         page = Page(
             say(look.lang, "gradient_heatmap"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            titles,
             say(look.lang, "timestep"),
             say(look.lang, "train_step"),
             handles=cell_keys(look, table),
@@ -58,8 +62,8 @@ def gradient_heatmap(
                 *about_cells(look, frame),
                 sentence,
                 *caption.zeros(look.lang, frame, "zeros_cells"),
-                *caption.nonfinite(look.lang, frame["norm_mean"]),
-                *caption.statuses(look.lang, results.runs),
+                *caption.nonfinite(look.lang, frame, "norm_mean", results.runs),
+                *caption.statuses(look.lang, results.runs, "runs_diverged_later"),
             ],
         )
         return finish(figure, axes, look, page)
@@ -90,32 +94,35 @@ def split(table: pd.DataFrame, panels: int) -> list[tuple[int, pd.DataFrame]]:
     return [(i, table[table["panel"] == i]) for i in range(panels)]
 
 
-def heat(axis: Axes, look: Look, rows: pd.DataFrame, image: ScalarMappable) -> None:
+def heat(axis: Axes, look: Look, rows: pd.DataFrame, scale: Normalize) -> None:
     """One panel, training upwards; a cell of exact zeros is grey, one without value is hatched."""
     axis.grid(False)
     if rows.empty:
         note(look, axis, say(look.lang, "no_runs"))
         return
     axis.patch.set(hatch="////", facecolor="white", edgecolor=GREY)
+    grey = ListedColormap([ZERO_COLOUR])
     zeros = rows.assign(zero=rows["zero"].where(rows["zero"]).astype(float))
-    for column, how in (
-        ("zero", {"cmap": ListedColormap([ZERO_COLOUR]), "label": "zeros"}),
-        ("exponent", {"cmap": image.get_cmap(), "norm": image.norm, "label": "norms"}),
-    ):
-        grid = zeros.pivot(index="level", columns="position", values=column)
-        across = [*(grid.columns - 0.5), grid.columns[-1] + 0.5]
-        up = [*(grid.index - 0.5), grid.index[-1] + 0.5]
-        values = np.ma.masked_invalid(grid.to_numpy(dtype=float))
-        axis.pcolormesh(across, up, values, rasterized=False, **how)
+    axis.pcolormesh(*grid(zeros, "zero"), cmap=grey, label="zeros")
+    axis.pcolormesh(*grid(rows, "exponent"), cmap=COLOURS, norm=scale, label="norms")
+
+
+def grid(rows: pd.DataFrame, column: str) -> tuple[Edges, Edges, Edges]:
+    """Cell edges along the source and up the training steps, and the values; NaN masked."""
+    table = rows.pivot(index="level", columns="position", values=column)
+    across, up = (np.asarray(axis, dtype=float) for axis in (table.columns, table.index))
+    values = np.ma.masked_invalid(table.to_numpy(dtype=float))
+    return np.append(across - 0.5, across[-1] + 0.5), np.append(up - 0.5, up[-1] + 0.5), values
 
 
 def label_steps(axes: list[Axes], table: pd.DataFrame) -> None:
-    """Name at most six of the measured steps, the first and the last among them."""
+    """Name every measured step, or every second, third, ... so that at most seven are named."""
     steps = [str(step) for step in sorted(table["train_step"].unique())]
-    places = sorted({round(i) for i in np.linspace(0, len(steps) - 1, min(len(steps), 6))})
+    every = -(-len(steps) // 7)
+    places = list(range(0, len(steps), every))
     for axis in axes:
         axis.set_ylim(-0.5, len(steps) - 0.5)
-        axis.set_yticks(places, [steps[i] for i in places])
+        axis.set_yticks(places, steps[::every])
 
 
 def colour_bar(
@@ -146,9 +153,15 @@ def state_longest(look: Look, layout: Facets, frame: pd.DataFrame) -> tuple[list
 def about_cells(look: Look, frame: pd.DataFrame) -> list[str]:
     """What a row and a colour are, and over how many seeds."""
     seeds = count_seeds(frame, "norm_mean", log=True)
-    centre = say(look.lang, "geometric_mean" if seeds > 1 else "one_value")
-    number = say(look.lang, "seeds_cells", seeds=seeds) if seeds > 1 else say(look.lang, "seeds_one")
-    return [say(look.lang, "about_heatmap", centre=centre), number]
+    if seeds == 1:
+        centre = say(look.lang, "one_value")
+        return [
+            say(look.lang, "about_heatmap", centre=centre, seeds=""),
+            say(look.lang, "seeds_one"),
+        ]
+    number = say(look.lang, "of_seeds", seeds=seeds)
+    centre = say(look.lang, "geometric_mean")
+    return [say(look.lang, "about_heatmap", centre=centre, seeds=number)]
 
 
 def cell_keys(look: Look, table: pd.DataFrame) -> list[Artist]:

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gradlab.plots import caption
-from gradlab.plots.accuracy import model_keys, symbols_in_common
+from gradlab.plots.accuracy import model_keys, symbols_in_common, trained_rows
 from gradlab.plots.aggregate import longest, one_per_seed, usable
-from gradlab.plots.canvas import Page, blank, finish, set_titles
+from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets
 from gradlab.plots.gradients import explain_empty
 from gradlab.plots.heatmap import several_steps
@@ -45,7 +45,7 @@ class Plan:
 
 def plan_lines(results: Results, look: Look) -> Plan:
     """Lines are lengths where few models are compared, else models at their longest length."""
-    runs, frame = results.runs, several_steps(results.training, results.runs)
+    runs, frame = results.runs, several_steps(trained_rows(results), results.runs)
     groups = facets(runs, keys_of_accuracy(runs, frame))
     chance = key_chance(look, say(look.lang, "chance"))
     if len(groups.panels) <= MOST_GROUPS:
@@ -70,9 +70,7 @@ def training(results: Results, *, style: StyleName = "lecture", lang: Language =
         count = len(plan.groups.panels)
         tall = count > len(METRICS)
         shape = (len(METRICS), count) if tall else (count, len(METRICS))
-        figure, axes = blank(
-            look, *shape, count * len(METRICS), share_y="row" if tall else "col"
-        )
+        figure, axes = blank(look, *shape, count * len(METRICS), share_y="row" if tall else "col")
         counts, beyond, titles = [], 0, [""] * len(axes)
         for group, name in enumerate(plan.groups.titles(look.lang)):
             rows = frame[frame["panel"] == group]
@@ -81,10 +79,10 @@ def training(results: Results, *, style: StyleName = "lecture", lang: Language =
                 titles[cell] = " · ".join(part for part in (name, say(look.lang, metric)) if part)
                 counts += curve_panel(axes[cell], look, rows, metric, plan)
             beyond += finish_loss(axes[group if tall else group * len(METRICS)], look, rows, frame)
-        set_titles(look, axes, titles, shape[1])
         page = Page(
             say(look.lang, "training"),
             caption.subtitle(look.lang, results.scenario.title, runs, results.training),
+            titles,
             say(look.lang, "train_step"),
             legend_title=say(look.lang, "length") if plan.by_length else "",
             handles=plan.keys,
@@ -93,20 +91,20 @@ def training(results: Results, *, style: StyleName = "lecture", lang: Language =
                 *([] if plan.by_length else [about_lengths(look, frame)]),
                 *caption.seeds(look.lang, counts, log=False),
                 *([say(look.lang, "beyond_loss", count=beyond)] if beyond else []),
-                *caption.nonfinite(look.lang, frame["loss"]),
-                *caption.statuses(look.lang, runs),
+                *caption.nonfinite(look.lang, frame, "loss", results.runs),
+                *caption.statuses(look.lang, runs, "runs_diverged_later"),
             ],
         )
         return finish(figure, axes, look, page)
 
 
-def curve_panel(
-    axis: Axes, look: Look, rows: pd.DataFrame, metric: str, plan: Plan
-) -> list[int]:
+def curve_panel(axis: Axes, look: Look, rows: pd.DataFrame, metric: str, plan: Plan) -> list[int]:
     """One metric of one group: guessing and a line each; returns the seeds of each line."""
     if metric != "loss":
         axis.set_ylim(-0.05, 1.05)
-    for symbols, length in sorted(set(zip(rows["task.symbols"], rows["source_length"], strict=True))):
+    for symbols, length in sorted(
+        set(zip(rows["task.symbols"], rows["source_length"], strict=True))
+    ):
         steps = [0, int(rows["train_step"].max())]
         level = {
             "loss": math.log(symbols),
@@ -144,7 +142,9 @@ def finish_loss(axis: Axes, look: Look, rows: pd.DataFrame, frame: pd.DataFrame)
 def about_training(look: Look, runs: pd.DataFrame) -> str:
     """What the three curves are and on how many examples."""
     examples = caption.examples(look.lang, runs)
-    return say(look.lang, "about_training", examples=examples, symbols=symbols_in_common(look, runs))
+    return say(
+        look.lang, "about_training", examples=examples, symbols=symbols_in_common(look, runs)
+    )
 
 
 def about_lengths(look: Look, frame: pd.DataFrame) -> str:

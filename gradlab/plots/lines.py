@@ -1,9 +1,10 @@
-"""What is drawn inside a panel: a line with its band or its seeds, zeros at the floor, log ticks."""
+"""What is drawn inside a panel: lines with a band or their seeds, zeros at the floor, ticks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from gradlab.plots.aggregate import (
 )
 from gradlab.plots.style import GREY, Look, Mark
 
-MARKERS_PER_LINE = 9
+MARKERS_PER_LINE = 12
 
 
 def draw_line(
@@ -44,33 +45,48 @@ def draw_line(
     elif seeds > 1:
         for seed, one in frame.sort_values(x).groupby("seed"):
             axis.plot(
-                one[x], one[y].where(usable(one[y], log=log)), color=mark.color, ls=mark.dash,
+                one[x], one[y].where(usable(one[y], log=log)), color=mark.color, ls="-",
                 lw=look.thin, alpha=0.7, label=f"{label} seed {seed}",
             )  # fmt: skip
     step = max(1, math.ceil(len(table) / MARKERS_PER_LINE))
     axis.plot(
         table[x], table["centre"], color=mark.color, ls=mark.dash, lw=look.line, label=label,
-        marker=mark.marker, ms=look.marker, mec="white", mew=0.25 * look.thin,
-        markevery=(place % step, step), zorder=3,
+        markevery=(place % step, step), zorder=3, **marker_style(look, mark),
     )  # fmt: skip
     return seeds
 
 
-def mark_zeros(axis: Axes, look: Look, positions: Iterable[float], mark: Mark, place: int) -> None:
-    """Triangles at the floor of a log axis where a value is exactly zero."""
+def zero_rows(groups: int) -> list[float]:
+    """Heights (share of the axis) at the floor, one for each group that has exact zeros."""
+    height = min(0.05, 0.25 / max(groups, 1))
+    return [height * (row + 0.7) for row in range(groups)]
+
+
+def mark_zeros(
+    axis: Axes, look: Look, positions: Iterable[float], mark: Mark, height: float
+) -> None:
+    """Triangles in the strip under a log axis where a value is exactly zero."""
     found = sorted(set(positions))
     if found:
         axis.plot(
-            found, [0.025 + 0.03 * place] * len(found), transform=axis.get_xaxis_transform(),
-            ls="", marker="v", ms=0.8 * look.marker, color=mark.color, label="zeros", clip_on=False,
+            found, [height] * len(found), transform=axis.get_xaxis_transform(), ls="", marker="v",
+            ms=0.7 * look.marker, color=mark.color, label="zeros",
         )  # fmt: skip
+
+
+def marker_style(look: Look, mark: Mark) -> dict[str, Any]:
+    """A filled marker with a white rim, or a hollow one with a rim in its colour."""
+    fill = {"mfc": "white", "mec": mark.color, "mew": 0.5 * look.line}
+    rim = {"mec": "white", "mew": 0.25 * look.thin}
+    size = look.marker * (1.5 if mark.marker == "*" else 1.0)
+    return {"marker": mark.marker, "ms": size, **(fill if mark.hollow else rim)}
 
 
 def key_line(look: Look, mark: Mark, label: str) -> Line2D:
     """A legend entry that looks like its line."""
     return Line2D(
-        [], [], color=mark.color, ls=mark.dash, lw=look.line, marker=mark.marker,
-        ms=look.marker, mec="white", mew=0.25 * look.thin, label=label,
+        [], [], color=mark.color, ls=mark.dash, lw=look.line, label=label,
+        **marker_style(look, mark),
     )  # fmt: skip
 
 
@@ -98,11 +114,16 @@ def positive_range(frame: pd.DataFrame, by: list[str], value: str) -> tuple[floa
 
 def decades(low: float, high: float, most: int = 6) -> list[int]:
     """At most `most` whole exponents between `low` and `high`, evenly spaced."""
-    for step in (1, 2, 5, 10, 20, 50, 100, 200):
-        ticks = [e for e in range(math.ceil(low), math.floor(high) + 1) if e % step == 0]
-        if 0 < len(ticks) <= most:
-            return ticks
-    return [math.ceil(low)]
+    step = decade_step(low, high, most)
+    return [e for e in range(math.ceil(low), math.floor(high) + 1) if e % step == 0]
+
+
+def decade_step(low: float, high: float, most: int = 6) -> int:
+    """The smallest round distance that leaves at most `most` exponents between two."""
+    for step in (1, 2, 5, 10, 20, 50, 100):
+        if high // step - -(-low // step) + 1 <= most:
+            return step
+    return 200
 
 
 def power(look: Look, exponent: int) -> str:
@@ -110,13 +131,29 @@ def power(look: Look, exponent: int) -> str:
     return f"1e{exponent}" if look.lang == "ko" else rf"$10^{{{exponent}}}$"
 
 
-def set_log_axis(axes: Sequence[Axes], look: Look, span: tuple[float, float] | None) -> None:
-    """The same log axis for all panels, a few decades labelled; no ticks if all values are zero."""
+def set_log_axis(
+    axes: Sequence[Axes], look: Look, span: tuple[float, float] | None, rows: Sequence[float]
+) -> None:
+    """The same log axis for all panels, a few decades labelled; no decades if all values are 0.
+
+    `rows` are the heights of the zeros: they get a grey strip of their own under the values.
+    """
     low, high = span or (-1.0, 0.0)
-    margin = 0.06 * (high - low)
-    ticks = decades(low, high) if span else []
+    step, margin = decade_step(low, high), 0.06 * (high - low)
+    if step * math.ceil(high / step) - high <= 2 * margin:
+        high = step * math.ceil(high / step)  # the next label is near: let it stand on the axis
+    ticks: list[float] = list(decades(low, high)) if span else []
+    labels = [power(look, int(e)) for e in ticks]
+    bottom, top = low - margin, high + margin
+    if rows:
+        strip = rows[-1] + 0.5 * rows[0]
+        bottom = (low - margin - strip * top) / (1 - strip)
+        floor = bottom + strip * (top - bottom)
+        ticks, labels = [(bottom + floor) / 2, *ticks], ["0", *labels]
     for axis in axes:
         axis.set_yscale("log")
-        axis.set_ylim(10 ** max(low - margin, -307.0), 10 ** (high + margin))
-        axis.set_yticks([10.0**e for e in ticks], [power(look, e) for e in ticks])
+        axis.set_ylim(10 ** max(bottom, -307.0), 10**top)
+        axis.set_yticks([10 ** max(e, -307.0) for e in ticks], labels)
         axis.set_yticks([], minor=True)
+        if rows:
+            axis.axhspan(10 ** max(bottom, -307.0), 10**floor, color="#eeeeee", lw=0, zorder=0)

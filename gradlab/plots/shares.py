@@ -7,11 +7,12 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MultipleLocator
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
 from gradlab.plots.aggregate import at_stages, longest, one_per_seed, over_seeds, stages_of, usable
-from gradlab.plots.canvas import Page, blank, finish, set_titles
+from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, varying_keys
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.heatmap import state_longest
@@ -44,12 +45,13 @@ def path_shares(results: Results, *, style: StyleName = "lecture", lang: Languag
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
         counts, beyond = share_panels(axes, look, layout, frame, cancelling)
         titles, sentence = state_longest(look, layout, frame)
-        set_titles(look, axes, name_only_stage(look, titles, points), layout.columns)
+        titles = name_only_stage(look, titles, points)
         examples = caption.examples(look.lang, results.runs)
         hatch = say(look.lang, "about_hatch", limit=CANCELLATION_LIMIT)
         page = Page(
             say(look.lang, "path_shares"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            titles,
             say(look.lang, "timestep"),
             say(look.lang, "share"),
             handles=share_keys(look, frame, results.runs, hatched=not cancelling.empty),
@@ -57,11 +59,12 @@ def path_shares(results: Results, *, style: StyleName = "lecture", lang: Languag
                 say(look.lang, "about_shares", examples=examples),
                 *([hatch] if not cancelling.empty else []),
                 caption.reduction(look.lang, results.runs),
+                *caption.lstm(look.lang, results.runs),
                 sentence,
                 *caption.seeds(look.lang, counts, log=False),
                 *([say(look.lang, "beyond", count=beyond)] if beyond else []),
-                *caption.nonfinite(look.lang, frame["share"]),
-                *caption.statuses(look.lang, results.runs),
+                *caption.nonfinite(look.lang, frame, "share", results.runs),
+                *caption.statuses(look.lang, results.runs, "runs_diverged_later"),
             ],
         )
         return finish(figure, axes, look, page)
@@ -99,6 +102,7 @@ def share_panels(
     counts, beyond = [], 0
     for panel, (axis, rows) in enumerate(zip(axes, layout.split(frame), strict=True)):
         axis.set_ylim(low, high)
+        label_shares(axis, look, high - low)
         for level in (0, 1):
             axis.axhline(level, color=INK, lw=look.thin, zorder=1.5, label="reference")
         for position in cancelling.loc[cancelling["panel"] == panel, "position"]:
@@ -125,6 +129,13 @@ def share_limits(frame: pd.DataFrame) -> tuple[float, float]:
     high = min(max(shares.max(), 1.0), WIDEST[1]) if len(shares) else 1.0
     margin = 0.1 * (high - low)
     return float(low - margin), float(high + margin)
+
+
+def label_shares(axis: Axes, look: Look, span: float) -> None:
+    """Ticks that include 0 and 1, negative ones with a minus that the font has."""
+    minus = "-" if look.lang == "ko" else "−"
+    axis.yaxis.set_major_locator(MultipleLocator(0.5 if span < 2.6 else 1.0))
+    axis.yaxis.set_major_formatter(lambda share, _: f"{share:g}".replace("-", minus))
 
 
 def mark_beyond(
@@ -154,7 +165,11 @@ def share_keys(
 ) -> list[Artist]:
     """Legend entries of the paths that exist, and of the hatching if there is any."""
     mean_bridge = (runs["model.bridge"] == "mean").any()
-    names = {"bridge": "bridge_mean" if mean_bridge else "bridge", "values": "values", "keys": "keys"}
+    names = {
+        "bridge": "bridge_mean" if mean_bridge else "bridge",
+        "values": "values",
+        "keys": "keys",
+    }
     keys: list[Artist] = [
         key_line(look, MARKS[path], say(look.lang, names[path]))
         for path in PATHS

@@ -67,6 +67,7 @@ class Mark:
     color: Color
     marker: str
     dash: Dash = "-"
+    hollow: bool = False
 
 
 @functools.cache
@@ -109,7 +110,7 @@ def drawing(style: StyleName, lang: Language) -> Iterator[Look]:
     look = choose_look(style, lang)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(sns.axes_style("whitegrid"))
+        sns.set_style("whitegrid")
         matplotlib.rcParams.update(
             {
                 "font.family": list(look.families),

@@ -27,10 +27,6 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     # axes and legends
     "timestep": ("source timestep", "원본 시점"),
     "norm": ("gradient norm ‖dL/dh‖ (nats)", "기울기 노름 ‖dL/dh‖ (nats)"),
-    "log_norm": (
-        "gradient norm ‖dL/dh‖ (nats), log10 colours",
-        "기울기 노름 ‖dL/dh‖ (nats), log10 색상",
-    ),
     "train_step": ("training step", "학습 스텝"),
     "share": ("signed share of the total gradient", "전체 기울기에 대한 부호 있는 비중"),
     "length": ("source length n", "원본 길이 n"),
@@ -39,15 +35,14 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "accuracy": ("accuracy", "정확도"),
     "token_accuracy": ("token accuracy", "토큰 정확도"),
     "sequence_accuracy": ("sequence accuracy", "시퀀스 정확도"),
-    "loss": ("loss (nats per token)", "손실 (토큰당 nats)"),
-    "bridge": ("bridge: last state → decoder", "브리지: 마지막 상태 → 디코더"),
-    "bridge_mean": ("bridge: mean state → decoder", "브리지: 상태 평균 → 디코더"),
+    "loss": ("loss (nats/token)", "손실 (nats/토큰)"),
+    "bridge": ("bridge: last state to decoder", "브리지: 마지막 상태에서 디코더로"),
+    "bridge_mean": ("bridge: mean state to decoder", "브리지: 상태 평균에서 디코더로"),
     "values": ("values: states that are read", "값(value): 읽히는 상태"),
     "keys": ("keys: states that are scored", "키(key): 점수를 매기는 상태"),
     "free": ("free-running", "자유 실행"),
     "forced": ("teacher-forced", "교사 강요"),
     "chance": ("guessing", "무작위 추측"),
-    "all_runs": ("all runs", "전체 실행"),
     "diverged": ("diverged run", "발산한 실행"),
     "hatched": ("paths cancel", "경로가 서로 상쇄"),
     "zero_cell": ("exactly 0", "정확히 0"),
@@ -69,18 +64,21 @@ PHRASES: Mapping[str, tuple[str, str]] = {
         " examples per length.",
         "손실 L의 전체 기울기를 상태 h에서 잰 L2 노름, 길이마다 프로브 예제 {examples}개의 평균.",
     ),
-    "about_loss": ("L: {reduction}.", "L: {reduction}."),
+    "about_loss": (
+        "L: cross-entropy in nats, {reduction}.",
+        "L: 교차 엔트로피(nats), {reduction}.",
+    ),
     "about_loss_varies": (
-        "L: as each panel's title says.",
-        "L: 각 패널 제목에 표시.",
+        "L: cross-entropy in nats over the target tokens named in each title.",
+        "L: 교차 엔트로피(nats), 대상 목표 토큰은 각 제목에 표시.",
     ),
     "about_lstm": (
         "LSTM: hidden state h, with the cell state c held fixed.",
         "LSTM: 셀 상태 c를 고정한 은닉 상태 h.",
     ),
     "about_heatmap": (
-        "Each row is one measured training step; colour: {centre}.",
-        "각 행은 측정한 학습 스텝 하나, 색: {centre}.",
+        "Each row is one measured training step; colour: the {centre}{seeds}.",
+        "각 행은 측정한 학습 스텝 하나, 색: {centre}{seeds}.",
     ),
     "about_shares": (
         "Share: projection of one path's gradient on the total, pooled over {examples} probe"
@@ -90,10 +88,10 @@ PHRASES: Mapping[str, tuple[str, str]] = {
         " 비중의 합은 1이며 음수이거나 1보다 클 수 있음. 모델에 없는 경로는 그리지 않음.",
     ),
     "about_hatch": (
-        "Hatched: paths pull against each other and mostly cancel (the lengths of the parts add up"
+        "Hatched: paths pull against each other and mostly cancel (the norms of the parts add up"
         " to more than {limit} times the total), so a share there does not tell how much came that"
         " way.",
-        "빗금: 경로들이 서로 반대로 당겨 대부분 상쇄됨(부분들의 길이 합이 전체의 {limit}배 초과)."
+        "빗금: 경로들이 서로 반대로 당겨 대부분 상쇄됨(부분들의 노름 합이 전체의 {limit}배 초과)."
         " 이곳의 비중은 그 경로로 얼마나 왔는지를 말해 주지 않음.",
     ),
     "about_longest": ("Source length n = {length}.", "원본 길이 n = {length}."),
@@ -110,8 +108,11 @@ PHRASES: Mapping[str, tuple[str, str]] = {
         "A fall with length shows what this much training reached, not how much a state can hold.",
         "길이에 따른 하락은 이만큼의 학습이 도달한 결과이며, 상태가 담을 수 있는 양을 뜻하지 않음.",
     ),
-    "about_chance": ("Dotted: guessing, 1/V{sequence}{symbols}.", "점선: 무작위 추측, 1/V{sequence}{symbols}."),
-    "about_chance_sequence": (" per token and V^-n per sequence", "(토큰), V^-n(시퀀스)"),
+    "about_chance": (
+        "Dotted: guessing, 1/V{sequence}{symbols}.",
+        "점선: 무작위 추측, 1/V{sequence}{symbols}.",
+    ),
+    "about_chance_sequence": (" per token and V⁻ⁿ per sequence", "(토큰), V⁻ⁿ(시퀀스)"),
     "about_positions": (
         "Solid: free-running (the model reads its own outputs); dashed: teacher-forced (it reads"
         " the true previous token). {examples} held-out examples per length, {steps}.",
@@ -120,13 +121,12 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     ),
     "about_training": (
         "Loss: teacher-forced, mean over target tokens; accuracies: free-running. {examples}"
-        " held-out examples per length. Dotted: guessing (loss ln V, 1/V per token, V^-n per"
+        " held-out examples per length. Dotted: guessing (loss ln V, 1/V per token, V⁻ⁿ per"
         " sequence{symbols}).",
         "손실: 교사 강요, 목표 토큰 평균. 정확도: 자유 실행. 길이마다 평가 예제 {examples}개."
-        " 점선: 무작위 추측(손실 ln V, 토큰 1/V, 시퀀스 V^-n{symbols}).",
+        " 점선: 무작위 추측(손실 ln V, 토큰 1/V, 시퀀스 V⁻ⁿ{symbols}).",
     ),
     "symbols": (", V = {symbols}", ", V = {symbols}"),
-    "sequence_longest": (", at n = {length}", ", n = {length}"),
     "last_step": ("after each run's last training step", "각 실행의 마지막 학습 스텝 후"),
     "steps": ("after {steps} training steps", "학습 {steps} 스텝 후"),
     # captions: seeds
@@ -136,14 +136,14 @@ PHRASES: Mapping[str, tuple[str, str]] = {
         "시드 {seeds}개: 가는 선은 각각 시드 하나, 굵은 선은 {centre}.",
     ),
     "seeds_many": (
-        "{seeds} seeds: line = {centre}, band = 95% t-interval over seeds{space}.",
+        "{seeds} seeds: line = their {centre}, band = 95% t-interval over seeds{space}.",
         "시드 {seeds}개: 선 = {centre}, 띠 = 시드에 대한 95% t-구간{space}.",
     ),
-    "seeds_cells": ("{seeds} seeds.", "시드 {seeds}개."),
-    "mean": ("mean over seeds", "시드 평균"),
-    "geometric_mean": ("geometric mean over seeds", "시드 기하 평균"),
+    "of_seeds": (" over {seeds} seeds", "({seeds}개)"),
+    "mean": ("mean", "시드 평균"),
+    "geometric_mean": ("geometric mean", "시드 기하 평균"),
     "one_value": ("norm of the one seed", "단일 시드의 노름"),
-    "in_log": (" in log10 about it", "(log10 공간)"),
+    "in_log": (", computed in log10 about it", "(log10 공간에서 계산)"),
     "range": ("{low} to {high}", "{low}~{high}"),
     # captions: what is missing
     "zeros": (
@@ -155,26 +155,33 @@ PHRASES: Mapping[str, tuple[str, str]] = {
         "노름 {total}개 중 {zeros}개는 정확히 0(평균에서 제외).",
     ),
     "zero_examples": (
-        "In {count} values some probe examples are exactly 0.",
-        "값 {count}개에는 정확히 0인 프로브 예제가 포함됨.",
+        "Some probe examples are exactly 0 in {count} of {total} values.",
+        "값 {total}개 중 {count}개에는 정확히 0인 프로브 예제가 포함됨.",
     ),
     "nonfinite": (
-        "{count} of {total} values are not finite: left out.",
+        "Not finite and left out: {count} of {total} values.",
         "값 {total}개 중 {count}개는 유한하지 않아 제외.",
     ),
     "beyond": (
-        "▲▼ at the edge: {count} points beyond the axis.",
+        "▲▼ at the edge: beyond the axis ({count}).",
         "가장자리 ▲▼: 축 범위를 벗어난 점 {count}개.",
     ),
     "beyond_loss": (
-        "× at the top: {count} losses beyond the axis or not finite.",
+        "× at the top: a loss beyond the axis or not finite ({count}).",
         "위쪽 ×: 축을 벗어났거나 유한하지 않은 손실 {count}개.",
     ),
     "runs_diverged": (
-        "{count} of {total} runs diverged: not in the lines{shown}.",
-        "실행 {total}개 중 {count}개 발산: 선에서 제외{shown}.",
+        "{count} of {total} runs diverged: not in the lines.",
+        "실행 {total}개 중 {count}개 발산: 선에서 제외.",
     ),
-    "shown_as_cross": (", shown as ×", ", ×로 표시"),
+    "runs_diverged_later": (
+        "{count} of {total} runs diverged: left out from then on.",
+        "실행 {total}개 중 {count}개 발산: 발산 이후 제외.",
+    ),
+    "runs_diverged_crossed": (
+        "{count} of {total} runs diverged: not in the lines, shown as ×.",
+        "실행 {total}개 중 {count}개 발산: 선에서 제외, ×로 표시.",
+    ),
     "runs_missing": (
         "{count} of {total} runs missing.",
         "실행 {total}개 중 {count}개 누락.",
@@ -235,6 +242,8 @@ def describe(lang: Language, key: str, value: object) -> str:
     """A config value in plain words: ("model.attention", "none") is "no attention"."""
     if key == "case":
         return str(value)
+    if key == "metric":
+        return say(lang, str(value))
     if key == "stage":
         return say(lang, "after_steps", steps=value) if value else say(lang, "untrained")
     if (key, value) in VALUES:

@@ -29,6 +29,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 
 Point = dict[str, Any]
+Axes = Mapping[str, Sequence[object]]
 Norm = Callable[[Point, int, int, int], float]
 """(point, source length, position, training step) -> norm"""
 
@@ -63,8 +64,8 @@ def falling(point: Point, length: int, position: int, step: int) -> float:
     return float(10 ** (-1.5 - slope * (length - position) + wobble))
 
 
-def points_of(axes: Mapping[str, Sequence[object]], seeds: int, fixed: Point) -> list[Point]:
-    points = []
+def points_of(axes: Axes, seeds: int, fixed: Point) -> list[Point]:
+    points: list[Point] = []
     for values in itertools.product(*axes.values(), range(seeds)):
         point: Point = {**DEFAULTS, **fixed, **dict(zip([*axes, "seed"], values, strict=True))}
         if point["model.attention"] == "none":
@@ -76,7 +77,7 @@ def points_of(axes: Mapping[str, Sequence[object]], seeds: int, fixed: Point) ->
 
 
 def make(
-    axes: Mapping[str, Sequence[object]],
+    axes: Axes,
     *,
     seeds: int = 1,
     steps: Sequence[int] = (0,),
@@ -93,7 +94,7 @@ def make(
     tables = []
     for rows in (gradients, training, positions):
         tables.append(pd.DataFrame(rows).merge(runs.drop(columns="status"), on="run_id"))
-    return Synthetic(runs, *tables)
+    return Synthetic(runs, tables[0], tables[1], tables[2])
 
 
 def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]]:

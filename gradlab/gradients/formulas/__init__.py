@@ -1,0 +1,1 @@
+"""The formulas that `verify` checks, each written out by hand as in lecture notes."""

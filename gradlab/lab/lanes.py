@@ -1,0 +1,126 @@
+"""The processes of a sweep: as many lanes as jobs, one run at a time in each.
+
+Each process computes with one torch thread. A run depends on its point alone, so the number of
+processes and the order of runs change nothing in the numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from loky.process_executor import ProcessPoolExecutor
+
+from gradlab.grid import Point
+
+Kind = Literal["started", "done", "diverged", "failed"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a point, and how far the sweep is.
+
+    finished, total: runs ended so far, runs to compute in this call. work: the expected share of
+    the work that is done, 0 to 1.
+    """
+
+    kind: Kind
+    point: Point
+    message: str = ""
+    finished: int = 0
+    total: int = 0
+    work: float = 0.0
+
+
+class Lane(threading.Thread):
+    """One process after another, one run at a time: a process that dies takes one run with it."""
+
+    def __init__(
+        self,
+        todo: queue.SimpleQueue[Point],
+        events: queue.SimpleQueue[Event],
+        out: Path,
+        device: str,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.todo, self.events, self.out, self.device = todo, events, out, device
+        self.stopped = False
+        self.executor: Any = new_process()
+
+    def run(self) -> None:
+        """Compute points until none is left."""
+        if hasattr(signal, "pthread_sigmask"):  # the lane's processes inherit this from the start
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        while not self.stopped:
+            try:
+                point = self.todo.get_nowait()
+            except queue.Empty:
+                return
+            self.events.put(Event("started", point))
+            self.events.put(self.compute(point))
+
+    def compute(self, point: Point) -> Event:
+        """Compute and store one point in this lane's process."""
+        try:
+            future = self.executor.submit(compute_and_store, point, self.out, self.device)
+            kind, message = future.result()
+            return Event(kind, point, message)
+        except BrokenProcessPool:
+            if not self.stopped:
+                self.executor = new_process()
+            message = "its process was killed, perhaps for lack of memory; try --jobs 1"
+            return Event("failed", point, message)
+        except Exception as error:  # of the process, not of the run; the rest goes on
+            return Event("failed", point, in_a_line(error))
+
+    def end(self) -> None:
+        """Stop, ending a run that is still going."""
+        self.stopped = True
+        self.executor.shutdown(wait=False, kill_workers=True)
+
+
+def new_process() -> Any:
+    """Return an executor of one fresh process that leaves interrupts to its parent."""
+    return ProcessPoolExecutor(max_workers=1, initializer=_begin, initargs=(os.getpid(),))
+
+
+def _begin(parent: int) -> None:
+    """Set up a process: it ignores interrupts, and ends when its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def compute_and_store(point: Point, out: Path, device: str) -> tuple[Kind, str]:
+    """Compute one point and store it; return how it ended, and why if it failed.
+
+    Runs in a process of its own. Whatever a run raises becomes a message here, since an exception
+    may not survive the way to another process.
+    """
+    from gradlab.lab.run import run_point
+    from gradlab.lab.store import write_run
+
+    try:
+        run = run_point(point, device)
+        write_run(out, point.run_id, run)
+    except Exception as error:
+        return "failed", in_a_line(error)
+    return run.record["status"], ""
+
+
+def in_a_line(error: Exception) -> str:
+    """Return an exception's type and the first line of what it says."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
