@@ -108,9 +108,9 @@ class Point:
         }
         told = {"numerics_version": NUMERICS_VERSION, "seed": self.seed}
         for table, model in TABLES.items():
-            for name, field in model.model_fields.items():
+            for name, known in model.model_fields.items():
                 key, value = f"{table}.{name}", config[table][name]
-                if value is not None and value != derived.get(key, field.default):
+                if value is not None and value != derived.get(key, known.default):
                     told[key] = value
         canonical = json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]

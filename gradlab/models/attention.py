@@ -47,7 +47,8 @@ class AdditiveScore(Score):
         return projected.contiguous()
 
     def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
-        scores: Tensor = Additive.apply(self.query(query), projected_keys, self.energy.weight)
+        inputs = self.query(query), projected_keys, self.energy.weight
+        scores: Tensor = Additive.apply(*inputs)  # type: ignore[no-untyped-call]
         return scores
 
 

@@ -157,5 +157,5 @@ CELLS: dict[str, Cell] = {"rnn": RNN(), "gru": GRU(), "lstm": LSTM()}
 
 def _times_each_gate(d: Tensor, coefficients: Tensor, gates: int) -> Tensor:
     """Multiply d (..., hidden) into each of the gates of coefficients (..., gates * hidden)."""
-    blocks = coefficients.unflatten(-1, (gates, d.shape[-1]))
+    blocks: Tensor = coefficients.unflatten(-1, (gates, d.shape[-1]))
     return (d.unsqueeze(-2) * blocks).flatten(-2)

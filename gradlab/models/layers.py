@@ -36,7 +36,8 @@ def rows_over_time(x: Tensor) -> Tensor:
 def linear_over_time(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the linear map of every step of x (..., batch, time, in) as one matrix product."""
     rows = linear(rows_over_time(x), weight, bias)
-    return rows.unflatten(-2, (x.shape[-2], x.shape[-3])).transpose(-3, -2)
+    by_step: Tensor = rows.unflatten(-2, (x.shape[-2], x.shape[-3]))
+    return by_step.transpose(-3, -2)
 
 
 def embed(ids: Tensor, weight: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The encoder-decoder with or without attention: one forward pass, used by everything.
 
     encoder     h_i = cell(x_i, h_{i-1}), h_0 = 0
-    bridge      s_0 = h_n ("initial"); also appended to each decoder input ("every_step"); 0 ("none")
+    bridge      s_0 = h_n ("initial"); also fed at each decoder step ("every_step"); 0 ("none")
     bahdanau    query s_{j-1};  s_j = cell([y_{j-1}; c_j], s_{j-1});  logits_j = output(s_j)
     luong       s_j = cell(y_{j-1}, s_{j-1});  query s_j;
                 logits_j = output(tanh(combine([c_j; s_j])))
@@ -40,7 +40,7 @@ from gradlab.models.recurrence import (
     time_first,
     time_last,
 )
-from gradlab.tasks import SPECIAL_SYMBOLS, Batch, bos
+from gradlab.tasks import SPECIAL_SYMBOLS, Batch
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,8 @@ class Recurrent(Layer):
 
     def forward(self, projected: Tensor, initial: State) -> State:
         """Return the states of every step, each (..., batch, time, hidden)."""
-        states: State = Scan.apply(
-            self.cell_name, projected, self.weight_hh_l0, self.bias_hh_l0, *initial
-        )
+        weights = self.weight_hh_l0, self.bias_hh_l0
+        states: State = Scan.apply(self.cell_name, projected, *weights, *initial)  # type: ignore[no-untyped-call]
         return states
 
     @torch.no_grad()

@@ -58,21 +58,26 @@ def test_a_checkpoint_shows_the_model_before_the_update_of_its_step() -> None:
     assert all(moved)
 
 
-def test_steps_update_weights_exactly_as_often_as_asked() -> None:
-    at = point(steps=3, clip=0.0)
+@pytest.mark.parametrize("clip", [0.0, 0.1, 100.0])
+def test_steps_are_those_of_adam_on_clipped_gradients(clip: float) -> None:
+    at = point(steps=4, clip=clip, dtype="float64")
     mine, _ = trained(at)
     theirs = build_model(at)
-    optimizer = torch.optim.Adam(theirs.parameters(), lr=at.training.lr)
-    for step in range(3):
+    parameters = list(theirs.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=at.training.lr)
+    for step in range(4):
         batch = training_batch(at.task, at.training.batch, at.seed, step)
         logits, target = theirs(batch).logits.flatten(0, 1), batch.target.flatten()
-        parameters = list(theirs.parameters())
         loss = torch.nn.functional.cross_entropy(logits, target)
-        for parameter, g in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = g
+        gradients = torch.autograd.grad(loss, parameters)
+        norm = float(torch.cat([g.flatten() for g in gradients]).norm())
+        assert 0.1 < norm < 100
+        factor = clip / (norm + 1e-6) if 0 < clip < norm else 1.0
+        for parameter, g in zip(parameters, gradients, strict=True):
+            parameter.grad = factor * g
         optimizer.step()
     for name, weight in mine.state_dict().items():
-        torch.testing.assert_close(weight, theirs.state_dict()[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(weight, theirs.state_dict()[name], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("clip", [0.0, 1e-3])
