@@ -30,6 +30,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gradlab import plots
     from gradlab.errors import GradlabError, NothingToPlotError, ScenarioError, StoreError
+    from gradlab.gradients.bottleneck import l50
+    from gradlab.gradients.decay import decay
+    from gradlab.gradients.jacobians import jacobians
+    from gradlab.gradients.maps import gradient_map
     from gradlab.gradients.probe import Measurement, measure
     from gradlab.grid import Point, points
     from gradlab.lab.results import Results
@@ -59,6 +63,10 @@ _HOME = {
     "Seq2Seq": "models.seq2seq",
     "Measurement": "gradients.probe",
     "measure": "gradients.probe",
+    "gradient_map": "gradients.maps",
+    "jacobians": "gradients.jacobians",
+    "decay": "gradients.decay",
+    "l50": "gradients.bottleneck",
     "build_model": "lab.run",
     "run_point": "lab.run",
     "run": "lab.sweep",
@@ -82,6 +90,10 @@ __all__ = [  # noqa: RUF022
     "Seq2Seq",
     "Measurement",
     "measure",
+    "gradient_map",
+    "jacobians",
+    "decay",
+    "l50",
     "build_model",
     "run_point",
     "run",

@@ -102,6 +102,7 @@ def run(
     if dry_run:
         list_runs(scenario, out)
         return
+    from gradlab.gradients.decay import summary_lines
     from gradlab.lab.results import open_results
     from gradlab.lab.sweep import run_sweep
 
@@ -112,7 +113,10 @@ def run(
         f"{computed} computed in {out}, {outcome.skipped} already there; "
         f"{outcome.diverged} diverged, {len(outcome.failures)} failed"
     )
-    draw(open_results(out), FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
+    results = open_results(out)
+    for line in summary_lines(results.decay):
+        say(line)
+    draw(results, FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
     if outcome.failures:
         for event in outcome.failures:
             say(f"failed: {describe(event.point)}: {event.message}")
@@ -202,3 +206,19 @@ def trace(source: str, settings: tuple[str, ...]) -> None:
     for cell in cells:
         line = "  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True))
         click.echo(line.rstrip())
+
+
+@main.command()
+@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
+@click.option("--latex", "form", flag_value="latex", help="Print a LaTeX table.")
+@click.option("--cases", type=click.IntRange(min=1), default=20, help="Random cases a formula.")
+@click.option("--seed", type=click.IntRange(min=0), default=0)
+def verify(form: str | None, cases: int, seed: int) -> None:
+    """Check the formulas of lecture notes against autograd and central differences."""
+    from gradlab.gradients import verify as check
+
+    forms = {"markdown": check.as_markdown, "latex": check.as_latex}
+    results = check.verify(cases, seed)
+    click.echo(forms.get(form or "", check.as_text)(results))
+    if not check.all_passed(results):
+        raise GradlabError("a formula that should hold does not, or a wrong variant came out right")

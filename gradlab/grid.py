@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from gradlab.errors import ScenarioError
+from gradlab.limits import LARGEST_EXAMPLE, hops_bytes, map_bytes
 from gradlab.mistakes import alternatives, show
 from gradlab.schema import TABLES, Model, Record, Scenario, Task, Training
 
@@ -47,9 +48,6 @@ AVAILABLE: Final[dict[str, tuple[object, ...]]] = {
     "model.init": ("torch",),
     "training.optimizer": ("adam",),
     "training.teacher_forcing": (1.0,),
-    "record.map": (False,),
-    "record.hops": (False,),
-    "record.jacobians": (False,),
 }
 
 
@@ -221,11 +219,31 @@ def combination_mistakes(found: Iterable[Point]) -> list[tuple[frozenset[str], s
                     '"none": no path is left from the encoder to the loss',
                 )
             )
+        mistakes += _too_large(point)
         idle = ineffective_keys(point)
         for key, supported in AVAILABLE.items():
             if key not in idle and point.value(key) not in supported:
                 mistakes.append((frozenset({key}), _not_available(key, point.value(key))))
     return mistakes
+
+
+def _too_large(point: Point) -> list[tuple[frozenset[str], str]]:
+    """Requests whose smallest piece of work, one example, would not fit in memory."""
+    longest, states = max(point.lengths), 2 if point.model.cell == "lstm" else 1
+    steps, hidden = longest + point.task.delay, point.model.hidden
+    found = []
+    for key, asked, needed in (
+        ("record.map", point.record.map, map_bytes(steps, longest, hidden, states)),
+        ("record.hops", point.record.hops, hops_bytes(steps, hidden, states)),
+    ):
+        if asked and needed > LARGEST_EXAMPLE:
+            message = (
+                f"{key}: expected a request of at most {LARGEST_EXAMPLE:,} bytes for one example, "
+                f"found about {needed:,} at source length {longest}; leave {key} out or measure "
+                "shorter record.lengths"
+            )
+            found.append((frozenset({key, "record.lengths", "task.length"}), message))
+    return found
 
 
 def _not_available(key: str, value: object) -> str:

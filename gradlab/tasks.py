@@ -81,13 +81,15 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the same batch with its tensors on `device`."""
-        return Batch(
-            self.source.to(device),
-            self.source_lengths.to(device),
-            self.target.to(device),
-            self.target_lengths.to(device),
-            self.symbols,
-        )
+        return self._with(lambda tensor: tensor.to(device))
+
+    def examples(self, rows: slice) -> Batch:
+        """Return some of the examples (of a batch without further leading axes)."""
+        return self._with(lambda tensor: tensor[rows])
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        lengths = change(self.source_lengths), change(self.target_lengths)
+        return Batch(change(self.source), lengths[0], change(self.target), lengths[1], self.symbols)
 
 
 def _mask(lengths: Tensor, width: int) -> Tensor:

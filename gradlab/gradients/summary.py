@@ -6,6 +6,8 @@ zero even in float64. Shares are pooled over examples, so the shares of a full s
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -34,15 +36,20 @@ def pooled_share(part: Array, total: Array) -> tuple[Array, Array, Array]:
     scale = np.where((largest == 0) | ~np.isfinite(largest), 1.0, largest)[:, None]
     projected = (part / scale * (total / scale)).sum(-1)
     squared = np.square(total / scale).sum(-1)
-    examples = len(total)
-    drawn = keyed_generator("bootstrap", examples).multinomial(
-        examples, np.full(examples, 1 / examples), size=RESAMPLES
-    )
-    counts = np.concatenate([np.ones((1, examples)), drawn])
+    counts = _resamples(len(total))
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = (counts @ projected) / (counts @ squared)
     low, high = np.quantile(shares[1:], [0.025, 0.975], axis=0)
     return shares[0], low, high
+
+
+@lru_cache(maxsize=8)
+def _resamples(examples: int) -> Array:
+    """How often each example counts: once, then as drawn, (1 + RESAMPLES, examples)."""
+    drawn = keyed_generator("bootstrap", examples).multinomial(
+        examples, np.full(examples, 1 / examples), size=RESAMPLES
+    )
+    return np.concatenate([np.ones((1, examples)), drawn])
 
 
 def cancellation(parts: list[Array], total: Array) -> Array:
@@ -67,23 +74,33 @@ def summarise(measurement: Measurement) -> pd.DataFrame:
     """
     frames = []
     for state in measurement.vectors["total"]:
-        vectors = {path: np.asarray(v[state]) for path, v in measurement.vectors.items()}
-        total = vectors["total"]
-        parts = [vectors[edge] for edge in EXIT_EDGES if edge in vectors]
-        for path, vector in vectors.items():
-            columns = {"position": np.arange(1, total.shape[1] + 1), **_norm_columns(vector)}
-            share, low, high = pooled_share(vector, total)
-            columns |= {"share": share, "share_low": low, "share_high": high}
-            frame = pd.DataFrame(columns)
-            frame.insert(0, "state", state)
-            frame.insert(1, "layer", 1)
-            frame.insert(2, "direction", "forward")
-            frame.insert(4, "path", path)
-            frame["cancellation"] = np.nan
-            if path == "total" and parts:
-                frame["cancellation"] = cancellation(parts, total)
-            frames.append(frame)
+        vectors = {path: v[state].cpu().numpy() for path, v in measurement.vectors.items()}
+        length = measurement.length[state].cpu().numpy()
+        frames += [_frame(state, path, vectors, length) for path in vectors]
     return pd.concat(frames, ignore_index=True)
+
+
+def _frame(state: str, path: str, vectors: dict[str, Array], length: Array) -> pd.DataFrame:
+    """Return the rows of one state and path; vectors of every path, (examples, n, hidden)."""
+    vector, total = vectors[path], vectors["total"]
+    share, low, high = pooled_share(vector, total)
+    frame = pd.DataFrame(
+        {
+            "position": np.arange(1, total.shape[1] + 1),
+            "path": path,
+            **_norm_columns(vector),
+            "share": share,
+            "share_low": low,
+            "share_high": high,
+            "path_length": np.nan,
+            "cancellation": np.nan,
+        }
+    )
+    if path == "total":
+        frame["path_length"] = pooled_share(length, total)[0]
+        parts = [vectors[edge] for edge in EXIT_EDGES if edge in vectors]
+        frame["cancellation"] = cancellation(parts, total) if parts else np.nan
+    return frame.assign(state=state, layer=1, direction="forward")
 
 
 def _norm_columns(vectors: Array) -> dict[str, Array | NDArray[np.int64] | int]:

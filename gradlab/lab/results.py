@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from gradlab.errors import StoreError
+from gradlab.gradients.decay import decay
 from gradlab.grid import Point, points
 from gradlab.lab.store import SCENARIO_FILE, read_record, read_table, run_folder, stored_runs
-from gradlab.lab.tables import TABLES
+from gradlab.lab.tables import ON_REQUEST, TABLES
 from gradlab.scenario import load_scenario
 from gradlab.schema import Scenario
 
@@ -91,10 +92,38 @@ class Results:
         """Attention weights of a few probe examples."""
         return self._table("attention")
 
+    @cached_property
+    def maps(self) -> pd.DataFrame:
+        """Gradient norm and attention weight by target and source timestep, of runs with a map."""
+        return self._table("maps")
+
+    @cached_property
+    def hops(self) -> pd.DataFrame:
+        """Share and norm by number of recurrent steps, of runs that recorded hops."""
+        return self._table("hops")
+
+    @cached_property
+    def jacobians(self) -> pd.DataFrame:
+        """Singular values of the encoder's Jacobians, of runs that recorded them."""
+        return self._table("jacobians")
+
+    @cached_property
+    def lyapunov(self) -> pd.DataFrame:
+        """Lyapunov exponents of the encoder, of runs that recorded Jacobians."""
+        return self._table("lyapunov")
+
+    @cached_property
+    def decay(self) -> pd.DataFrame:
+        """Slopes and half-lives of the decay over distance; see `gradlab.decay`."""
+        return decay(self)
+
     def _table(self, name: str) -> pd.DataFrame:
         config = self.runs.drop(columns="seconds")
+        present = config["status"] != "missing"
+        if name in ON_REQUEST:
+            present &= config[ON_REQUEST[name]].astype(bool)
         frames = []
-        for run_id in config.loc[config["status"] != "missing", "run_id"].unique():
+        for run_id in config.loc[present, "run_id"].unique():
             frame = read_table(run_folder(self.out, run_id), name)
             frames.append(frame.assign(run_id=run_id))
         if not frames:

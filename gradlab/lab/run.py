@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,16 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 import gradlab
-from gradlab.gradients.probe import Measurement, measure
-from gradlab.gradients.summary import summarise
+from gradlab.gradients.probe import absent_paths
 from gradlab.grid import Point
-from gradlab.lab.evaluation import evaluate
-from gradlab.lab.tables import SCHEMA_VERSION, TABLES
-from gradlab.lab.training import Checkpoint, train
+from gradlab.lab.observation import observe
+from gradlab.lab.tables import SCHEMA_VERSION
+from gradlab.lab.training import train
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.tasks import Batch, probe_batch
-
-ATTENTION_EXAMPLES = 2
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def run_point(point: Point, device: str = "cpu") -> Run:
     with one_thread():
         model = build_model(point).to(device)
         batches = {n: batch.to(device) for n, batch in probes(point).items()}
-        observations: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
+        observations: defaultdict[str, list[pd.DataFrame]] = defaultdict(list)
         for checkpoint in train(model, point, torch.device(device)):
             for length, batch in batches.items():
                 for name, frame in observe(model, point, batch, checkpoint).items():
@@ -84,7 +82,8 @@ def run_point(point: Point, device: str = "cpu") -> Run:
         "config": point.config,
         "seed": point.seed,
         "status": "diverged" if "diverged" in statuses else "done",
-        "structural_zeros": sorted(absent_paths(point)),
+        "structural_zeros": sorted(absent_paths(model)),
+        "query_paths": "no attention, so no queries" if model.attention is None else "split",
         "seconds": round(time.perf_counter() - started, 3),
         "device": device,
         "threads": threads,
@@ -98,51 +97,6 @@ def run_point(point: Point, device: str = "cpu") -> Run:
         for side in ("source", "target")
     }
     return Run(record, tables, {name: w.cpu().numpy() for name, w in state}, arrays)
-
-
-def absent_paths(point: Point) -> set[str]:
-    """Return the exit edges that the point's model does not have."""
-    without_attention = {"values", "keys"} if point.model.attention == "none" else set()
-    return without_attention | ({"bridge"} if point.model.bridge == "none" else set())
-
-
-def observe(
-    model: Seq2Seq, point: Point, batch: Batch, checkpoint: Checkpoint
-) -> dict[str, pd.DataFrame]:
-    """Return the rows of every table for one probe batch at one checkpoint."""
-    row, positions = evaluate(model, batch)
-    finite = np.isfinite(row["loss"]) and not checkpoint.diverged
-    status = "ok" if finite else "diverged"
-    training = pd.DataFrame([{**row, "gradient_norm": checkpoint.gradient_norm, "status": status}])
-    measurement = measure(model, batch, point.record.loss, paths=point.record.paths)
-    return {
-        "training": training,
-        "gradients": summarise(measurement),
-        "positions": positions,
-        "attention": attention_rows(measurement, batch),
-    }
-
-
-def attention_rows(measurement: Measurement, batch: Batch) -> pd.DataFrame:
-    """Return the attention weights of the first probe examples; no rows without attention."""
-    columns = list(TABLES["attention"])[2:]
-    if measurement.attention_weights is None:
-        return pd.DataFrame({name: np.array([], dtype=_dtype(name)) for name in columns})
-    weights = measurement.attention_weights[:ATTENTION_EXAMPLES].cpu().numpy()
-    example, target, source = (axis.ravel() for axis in np.indices(weights.shape))
-    values = (
-        example,
-        target + 1,
-        source + 1,
-        weights.ravel(),
-        batch.source.cpu().numpy()[example, source],
-        batch.target.cpu().numpy()[example, target],
-    )
-    return pd.DataFrame(dict(zip(columns, values, strict=True)))
-
-
-def _dtype(column: str) -> type:
-    return float if column == "weight" else int
 
 
 def versions() -> dict[str, str]:

@@ -107,6 +107,7 @@ def _write_table(
         "schema_version": str(SCHEMA_VERSION),
         "loss_reduction": record["config"]["record"]["loss"],
         "structural_zeros": ",".join(record["structural_zeros"]),
+        "query_paths": record["query_paths"],
     }
     with path.open("wb") as file:  # given a path, Arrow reads "a:b" as an address
         pq.write_table(table.cast(pa.schema(fields, metadata=notes)), file)

@@ -17,6 +17,7 @@ _STATE = {
     "direction": "forward or backward in source time",
     "position": "source timestep, 1 .. n + delay",
 }
+_GEOMETRIC = "geometric mean over examples; 0 where exactly zero or below 5e-324"
 _NORM = "nats per unit of the state: L2 norm of the per-example gradient"
 
 TABLES: dict[str, dict[str, str]] = {
@@ -32,7 +33,8 @@ TABLES: dict[str, dict[str, str]] = {
     "gradients": {
         **_WHEN,
         **_STATE,
-        "path": "total; direct (no recurrence); exit edge bridge, values or keys",
+        "path": "total; direct (no recurrence); exit edge bridge, values or keys; with .query what "
+        "passed at least one attention query",
         "norm_mean": f"{_NORM}, mean over examples",
         "norm_std": f"{_NORM}, standard deviation over examples",
         "norm_median": f"{_NORM}, median over examples",
@@ -42,6 +44,8 @@ TABLES: dict[str, dict[str, str]] = {
         "share": "signed projection on the total, pooled over examples; null where the total is 0",
         "share_low": "lower end of the 95 % bootstrap interval over examples",
         "share_high": "upper end of the 95 % bootstrap interval over examples",
+        "path_length": "edges: mean length of the paths to this state, weighted by signed share; "
+        "total only",
         "cancellation": "median over examples of sum of part norms / norm of the total; total only",
         "examples": "number of probe examples",
         "zeros": "examples whose norm is exactly 0 (by structure, or below the least float64)",
@@ -61,4 +65,43 @@ TABLES: dict[str, dict[str, str]] = {
         "source_symbol": "symbol id at the source timestep",
         "target_symbol": "symbol id at the target timestep",
     },
+    "maps": {
+        **_WHEN,
+        "state": _STATE["state"],
+        "layer": _STATE["layer"],
+        "direction": _STATE["direction"],
+        "target_position": "target timestep j, from 1; the loss is that of this step alone",
+        "position": _STATE["position"],
+        "gradient_norm": f"{_NORM}, mean over examples",
+        "attention_weight": "mean over examples; null without attention",
+    },
+    "hops": {
+        **_WHEN,
+        **_STATE,
+        "hops": "recurrent steps after which the gradient left the encoder",
+        "share": "signed projection on the total, pooled over examples; null where the total is 0",
+        "norm_mean": f"{_NORM}, mean over examples",
+    },
+    "jacobians": {
+        **_WHEN,
+        **{key: unit for key, unit in _STATE.items() if key != "state"},
+        "sigma_max": f"largest singular value of dz_i/dz_(i-1), {_GEOMETRIC}",
+        "sigma_max_to_end": f"largest singular value of dz_n/dz_i, {_GEOMETRIC}",
+        "sigma_min_to_end": f"smallest singular value of dz_n/dz_i, {_GEOMETRIC}",
+    },
+    "lyapunov": {
+        **_WHEN,
+        "layer": _STATE["layer"],
+        "direction": _STATE["direction"],
+        "index": "1 is the largest",
+        "exponent": "nats per timestep, mean over examples",
+    },
+}
+
+# Tables that only some runs have, with the key that asks for each.
+ON_REQUEST = {
+    "maps": "record.map",
+    "hops": "record.hops",
+    "jacobians": "record.jacobians",
+    "lyapunov": "record.jacobians",
 }

@@ -32,6 +32,10 @@ class Score(nn.Module, ABC):
     def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
         """Return the scores e (..., batch, k, n) of query (..., batch, k, hidden)."""
 
+    @abstractmethod
+    def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return de_ji/dq_j and de_ji/dh_i, each (..., batch, k, n, hidden); keys are h_i."""
+
 
 class AdditiveScore(Score):
     """e_ji = v . tanh(W1 h_i + W2 q_j); Bahdanau et al. 2015, appendix A.1.2."""
@@ -50,6 +54,13 @@ class AdditiveScore(Score):
         inputs = self.query(query), projected_keys, self.energy.weight
         scores: Tensor = Additive.apply(*inputs)  # type: ignore[no-untyped-call]
         return scores
+
+    def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return v (1 - tanh^2) W2 and v (1 - tanh^2) W1."""
+        activation = torch.tanh(self.key(keys).unsqueeze(-3) + self.query(query).unsqueeze(-2))
+        slope = self.energy.weight.unsqueeze(-2).unsqueeze(-2) * (1 - activation * activation)
+        w1, w2 = (part.weight.unsqueeze(-3).unsqueeze(-3) for part in (self.key, self.query))
+        return (slope @ w2).contiguous(), slope @ w1
 
 
 class Additive(torch.autograd.Function):
@@ -81,7 +92,7 @@ class Additive(torch.autograd.Function):
         for q, g_j in zip(query.unbind(-2), g.unbind(-2), strict=True):
             activation = _tanh_(keys + q.unsqueeze(-2))
             g_rows = g_j.flatten(-2).unsqueeze(-2)
-            d_energy += g_rows @ activation.flatten(-3, -2)
+            d_energy += (g_rows @ activation.flatten(-3, -2)).sum_to_size(energy.shape)
             slope = activation.square_().neg_().add_(1).mul_(g_j.unsqueeze(-1) * v)
             d_query.append(slope.sum(-2))
             d_keys += slope
@@ -104,6 +115,11 @@ class DotScore(Score):
 
     def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
         return query @ projected_keys.mT
+
+    def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return h_i and q_j."""
+        of_query, of_keys = torch.broadcast_tensors(keys.unsqueeze(-3), query.unsqueeze(-2))
+        return of_query, of_keys
 
 
 SCORES: dict[str, type[AdditiveScore] | type[DotScore]] = {

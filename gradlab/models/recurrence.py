@@ -93,7 +93,8 @@ class Scan(torch.autograd.Function):
         totals = pull_back(cell, local, tuple(map(time_first, injections)), weight_hh)
         d_projected, d_hidden = map(time_last, cell.gate_gradients(local, totals))
         rows = rows_over_time(d_hidden)
-        d_weight = rows.mT @ rows_over_time(time_last(before[0]))
+        d_weight = (rows.mT @ rows_over_time(time_last(before[0]))).sum_to_size(weight_hh.shape)
+        d_bias = rows.sum(-2).sum_to_size(bias_hh.shape)
         first = tuple(part[0] for part in local)
         d_initial = cell.adjoint(first, tuple(part[0] for part in totals), weight_hh)
-        return None, d_projected, d_weight, rows.sum(-2), *d_initial
+        return None, d_projected, d_weight, d_bias, *d_initial

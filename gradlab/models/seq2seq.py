@@ -16,6 +16,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -66,14 +67,28 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """What to do to a tensor where it crosses an edge of the decoder that path lengths count.
+
+    time: a state on its way to the next decoder step. query: a state on its way to a query. Both
+    must return their argument's values; what they change is the gradient that comes back.
+    """
+
+    time: Callable[[Tensor], Tensor]
+    query: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
 class Decoded:
     """What the decoder computed over k steps; tensors of attention are None without it.
 
+    projected: the projected inputs, (..., batch, k, gates * hidden).
     states: s_1 .. s_k, each (..., batch, k, hidden); last: s_k.
     query, context: (..., batch, k, hidden); scores, weights: (..., batch, k, n).
     logits: (..., batch, k, V).
     """
 
+    projected: Tensor
     states: State
     last: State
     query: Tensor | None
@@ -84,15 +99,30 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """One forward pass: what the adjoint needs and what a lecture wants to see."""
+class Encoded:
+    """What the encoder computed, and what its adjoint needs.
+
+    embedded, projected: (..., batch, n, embedding), (..., batch, n, gates * hidden).
+    initial: z_0. states: z_1 .. z_n, each (..., batch, n, hidden).
+    """
 
     embedded: Tensor
     projected: Tensor
     initial: State
-    encoder_states: State
+    states: State
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass: what the adjoint needs and what a lecture wants to see."""
+
+    encoded: Encoded
     memory: Memory
     decoded: Decoded
+
+    @property
+    def encoder_states(self) -> State:
+        return self.encoded.states
 
     @property
     def edges(self) -> ExitEdges:
@@ -142,9 +172,13 @@ class Recurrent(Layer):
 
         x: (..., batch, time, features). The bias comes with the embedding.
         """
-        columns = self.weight_ih_l0.split(list(self.blocks.values()), dim=-1)
-        weight = dict(zip(self.blocks, columns, strict=True))[block]
-        return linear_over_time(x, weight, self.bias_ih_l0 if block == "embedding" else None)
+        bias = self.bias_ih_l0 if block == "embedding" else None
+        return linear_over_time(x, self.block(block), bias)
+
+    def block(self, name: str) -> Tensor:
+        """Return the columns of weight_ih that act on one block of the input."""
+        columns: tuple[Tensor, ...] = self.weight_ih_l0.split(list(self.blocks.values()), dim=-1)
+        return dict(zip(self.blocks, columns, strict=True))[name]
 
     def zero_state(self, like: Tensor) -> State:
         """Return z_0 = 0 for projected inputs `like` (..., batch, time, features)."""
@@ -206,25 +240,35 @@ class Seq2Seq(nn.Module):
 
     def forward(self, batch: Batch) -> Trace:
         """Run the whole model with teacher forcing: the decoder reads BOS, y_1 .. y_{k-1}."""
+        encoded = self.encode(batch)
+        memory = self.remember(self.exit_edges(encoded.states, batch), batch)
+        decoded = self.decode(batch.decoder_input, memory, self.first_state(memory))
+        return Trace(encoded, memory, decoded)
+
+    def encode(self, batch: Batch) -> Encoded:
+        """Run the encoder over the source."""
         embedded = self.source_embedding(batch.source)
         projected = self.encoder.project("embedding", embedded)
         initial = self.encoder.zero_state(projected)
-        states = self.encoder(projected, initial)
-        memory = self.remember(states, batch)
-        decoded = self.decode(batch.decoder_input, memory, self.first_state(memory))
-        return Trace(embedded, projected, initial, states, memory, decoded)
+        return Encoded(embedded, projected, initial, self.encoder(projected, initial))
 
-    def remember(self, states: State, batch: Batch) -> Memory:
-        """Return the encoder's exit edges, and the keys as the scores want them."""
-        values = keys = projected_keys = None
+    def exit_edges(self, states: State, batch: Batch) -> ExitEdges:
+        """Return the encoder's exit edges, each a tensor of its own."""
+        values = keys = None
         if self.attention is not None:
             values, keys = states[0].view_as(states[0]), states[0].view_as(states[0])
-            projected_keys = self.attention.project_keys(keys)
         bridge: State = ()
         if self.spec.bridge != "none":
             last = (batch.source_lengths - 1).expand(states[0].shape[:-2])[..., None, None]
             bridge = tuple(torch.take_along_dim(part, last, -2).squeeze(-2) for part in states)
-        return Memory(ExitEdges(bridge, values, keys), projected_keys, batch.source_mask)
+        return ExitEdges(bridge, values, keys)
+
+    def remember(self, edges: ExitEdges, batch: Batch) -> Memory:
+        """Return what the decoder may read: the edges, and the keys as the scores want them."""
+        projected_keys = None
+        if self.attention is not None and edges.keys is not None:
+            projected_keys = self.attention.project_keys(edges.keys)
+        return Memory(edges, projected_keys, batch.source_mask)
 
     def first_state(self, memory: Memory) -> State:
         """Return s_0: the bridge, or zeros where there is none."""
@@ -233,47 +277,64 @@ class Seq2Seq(nn.Module):
         assert memory.edges.values is not None
         return self.decoder.zero_state(memory.edges.values)
 
-    def decode(self, inputs: Tensor, memory: Memory, state: State) -> Decoded:
+    def decode(
+        self, inputs: Tensor, memory: Memory, state: State, counted: Counted | None = None
+    ) -> Decoded:
         """Run the decoder over the symbols `inputs` (..., batch, k) from `state`."""
         projected = self.decoder.project("embedding", self.target_embedding(inputs))
         if self.spec.bridge == "every_step":
             bridge = memory.edges.bridge[0].unsqueeze(-2)
             projected = projected + self.decoder.project("bridge", bridge)
         if self.bahdanau:
-            return self._decode_bahdanau(projected, memory, state)
-        states = self.decoder(projected, state)
+            return self._decode_bahdanau(projected, memory, state, counted)
+        states = self._recur(projected, state, counted)
         last = tuple(part[..., -1, :] for part in states)
         if self.attention is None:
-            return Decoded(states, last, None, None, None, None, self.output(states[0]))
-        scores = self.attention(states[0], memory.projected_keys)
+            logits = self.output(states[0])
+            return Decoded(projected, states, last, None, None, None, None, logits)
+        query = states[0] if counted is None else counted.query(states[0])
+        scores = self.attention(query, memory.projected_keys)
         assert memory.edges.values is not None and self.combine is not None
         weights, context = attend(scores, memory.edges.values, memory.mask)
         readout = torch.tanh(self.combine(torch.cat([context, states[0]], dim=-1)))
-        return Decoded(states, last, states[0], scores, weights, context, self.output(readout))
+        logits = self.output(readout)
+        return Decoded(projected, states, last, query, scores, weights, context, logits)
 
-    def _decode_bahdanau(self, projected: Tensor, memory: Memory, state: State) -> Decoded:
+    def _recur(self, projected: Tensor, state: State, counted: Counted | None) -> State:
+        """Return the decoder's states; one step at a time where its steps in time are counted."""
+        if counted is None:
+            at_once: State = self.decoder(projected, state)
+            return at_once
+        steps = []
+        for p in projected.split(1, dim=-2):
+            states = self.decoder(p, tuple(map(counted.time, state)))
+            state = tuple(part.squeeze(-2) for part in states)
+            steps.append(states)
+        return tuple(torch.cat(part, dim=-2) for part in zip(*steps, strict=True))
+
+    def _decode_bahdanau(
+        self, projected: Tensor, memory: Memory, state: State, counted: Counted | None
+    ) -> Decoded:
         assert memory.edges.values is not None and self.attention is not None
         steps: list[tuple[Tensor, ...]] = []
         for p in projected.split(1, dim=-2):
-            query = state[0].unsqueeze(-2)
+            query = (state[0] if counted is None else counted.query(state[0])).unsqueeze(-2)
             scores = self.attention(query, memory.projected_keys)
             weights, context = attend(scores, memory.edges.values, memory.mask)
-            states = self.decoder(p + self.decoder.project("context", context), state)
+            p = p + self.decoder.project("context", context)
+            states = self._recur(p, state, counted)
             state = tuple(part.squeeze(-2) for part in states)
-            steps.append((query, scores, weights, context, *states))
-        query, scores, weights, context, *states = (
+            steps.append((p, query, scores, weights, context, *states))
+        projected, query, scores, weights, context, *parts = (
             torch.cat(part, dim=-2) for part in zip(*steps, strict=True)
         )
-        return Decoded(
-            tuple(states), state, query, scores, weights, context, self.output(states[0])
-        )
+        logits = self.output(parts[0])
+        return Decoded(projected, tuple(parts), state, query, scores, weights, context, logits)
 
     @torch.no_grad()
     def greedy(self, batch: Batch) -> Tensor:
         """Decode freely: each step reads the symbol that the step before gave. (..., batch, k)."""
-        projected = self.encoder.project("embedding", self.source_embedding(batch.source))
-        states = self.encoder(projected, self.encoder.zero_state(projected))
-        memory = self.remember(states, batch)
+        memory = self.remember(self.exit_edges(self.encode(batch).states, batch), batch)
         state = self.first_state(memory)
         symbol = batch.decoder_input[..., :1]
         symbols = []

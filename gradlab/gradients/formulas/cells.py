@@ -138,7 +138,7 @@ def drawn(cell: type[Step], draw: Draw) -> Step:
     d_c = draw(H)
     return cell(
         x=draw(E), h=draw(H), c=draw(H), d_h=draw(H), d_c=d_c,
-        W_ih=draw(rows, E), W_hh=draw(rows, H), b_ih=draw(rows), b_hh=draw(rows),
+        W_ih=draw.weight(rows, E), W_hh=draw.weight(rows, H), b_ih=draw(rows), b_hh=draw(rows),
     )  # fmt: skip
 
 
@@ -195,27 +195,28 @@ Evaluate = Callable[[Draw], Claim]
 
 
 def before_h(cell: type[Step]) -> Evaluate:
-    return lambda draw: claim(x := drawn(cell, draw), "h", x.before_h())
+    return lambda draw: claim(x := drawn(cell, draw), h=x.before_h())
 
 
 def before_c(cell: type[Step]) -> Evaluate:
-    return lambda draw: claim(x := drawn(cell, draw), "c", x.before_c())
+    return lambda draw: claim(x := drawn(cell, draw), c=x.before_c())
 
 
 def weight_ih(cell: type[Step]) -> Evaluate:
-    return lambda draw: claim(x := drawn(cell, draw), "W_ih", torch.outer(x.deltas()[0], x.x))
+    return lambda draw: claim(x := drawn(cell, draw), W_ih=torch.outer(x.deltas()[0], x.x))
 
 
 def weight_hh(cell: type[Step]) -> Evaluate:
-    return lambda draw: claim(x := drawn(cell, draw), "W_hh", torch.outer(x.deltas()[1], x.h))
+    return lambda draw: claim(x := drawn(cell, draw), W_hh=torch.outer(x.deltas()[1], x.h))
 
 
-def bias_ih(cell: type[Step]) -> Evaluate:
-    return lambda draw: claim(x := drawn(cell, draw), "b_ih", x.deltas()[0])
+def biases(cell: type[Step]) -> Evaluate:
+    def evaluate(draw: Draw) -> Claim:
+        x = drawn(cell, draw)
+        delta_in, delta_hidden = x.deltas()
+        return claim(x, b_ih=delta_in, b_hh=delta_hidden)
 
-
-def bias_hh(cell: type[Step]) -> Evaluate:
-    return lambda draw: claim(x := drawn(cell, draw), "b_hh", x.deltas()[1])
+    return evaluate
 
 
 def weight_hh_over_time(cell: type[Step]) -> Evaluate:
@@ -224,6 +225,12 @@ def weight_hh_over_time(cell: type[Step]) -> Evaluate:
     def evaluate(draw: Draw) -> Claim:
         x = sequence(cell, draw)
         products = [torch.outer(step.deltas()[1], step.h) for step in x.backward()]
-        return claim(x, "W_hh", torch.stack(products).sum(0))
+        return claim(x, W_hh=torch.stack(products).sum(0))
 
     return evaluate
+
+
+def state_c_over_time(draw: Draw) -> Claim:
+    """Every c_t of the LSTM, with the h_t of the same step held fixed."""
+    x = sequence(LSTM, draw)
+    return claim(x, taps_c=torch.stack([step.d_c for step in x.backward()]))

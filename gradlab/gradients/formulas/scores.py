@@ -33,7 +33,7 @@ class Additive(Case):
     v: Tensor
 
     def tanh(self) -> Tensor:
-        """tanh(W1 h_i + W2 q_j), (k, n, A)."""
+        """(k, n, A): the tanh of W1 h_i + W2 q_j."""
         return torch.tanh(self.keys @ self.W1.T + (self.query @ self.W2.T)[:, None])
 
     def scores(self) -> Tensor:
@@ -68,54 +68,54 @@ Score = TypeVar("Score", bound=Additive)
 def drawn(score: type[Score], draw: Draw) -> Score:
     """Draw one case; keys and values are the same states."""
     h = draw(n, H)
-    return score(h, h, draw(k, H), draw(k, H), draw(A, H), draw(A, H), draw(A))
+    return score(h, h, draw(k, H), draw(k, H), draw.weight(A, H), draw.weight(A, H), draw(A))
 
 
 def additive_w1(draw: Draw) -> Claim:
     x = drawn(Additive, draw)
-    return claim(x, "W1", torch.einsum("jia,ih->ah", x.delta(), x.keys))
+    return claim(x, W1=torch.einsum("jia,ih->ah", x.delta(), x.keys))
 
 
 def additive_w2(draw: Draw) -> Claim:
     x = drawn(Additive, draw)
-    return claim(x, "W2", torch.einsum("jia,jh->ah", x.delta(), x.query))
+    return claim(x, W2=torch.einsum("jia,jh->ah", x.delta(), x.query))
 
 
 def additive_v(draw: Draw) -> Claim:
     x = drawn(Additive, draw)
-    return claim(x, "v", torch.einsum("ji,jia->a", x.d_e(), x.tanh()))
+    return claim(x, v=torch.einsum("ji,jia->a", x.d_e(), x.tanh()))
 
 
 def additive_keys(draw: Draw) -> Claim:
     x = drawn(Additive, draw)
-    return claim(x, "keys", x.delta().sum(0) @ x.W1)
+    return claim(x, keys=x.delta().sum(0) @ x.W1)
 
 
 def additive_query(draw: Draw) -> Claim:
     x = drawn(Additive, draw)
-    return claim(x, "query", x.delta().sum(1) @ x.W2)
+    return claim(x, query=x.delta().sum(1) @ x.W2)
 
 
 def dot_keys(draw: Draw) -> Claim:
     x = drawn(Dot, draw)
-    return claim(x, "keys", x.d_e().T @ x.query)
+    return claim(x, keys=x.d_e().T @ x.query)
 
 
 def dot_query(draw: Draw) -> Claim:
     x = drawn(Dot, draw)
-    return claim(x, "query", x.d_e() @ x.keys)
+    return claim(x, query=x.d_e() @ x.keys)
 
 
 ADDITIVE = Group(
     "additive score",
     "e_ji = v · tanh(W₁ h_i + W₂ q_j), δ_ji = dL/de_ji v ⊙ (1 − tanh²(W₁ h_i + W₂ q_j))",
-    r"e_{ji} = v \cdot \tanh(W_1 h_i + W_2 q_j),\; \delta_{ji} = "
+    r"e_{ji} = v \cdot \tanh(W_1 h_i + W_2 q_j),\  \delta_{ji} = "
     r"\frac{\partial L}{\partial e_{ji}} v \odot (1 - \tanh^2(W_1 h_i + W_2 q_j))",
 )
 DOT = Group(
     "dot score",
     "e_ji = q_j · h_i: no weights, so no gradient of weights",
-    r"e_{ji} = q_j \cdot h_i\;\text{(no weights, so no gradient of weights)}",
+    r"e_{ji} = q_j \cdot h_i\ \text{(no weights, so no gradient of weights)}",
 )
 BAHDANAU = "Bahdanau et al. 2015, appendix A.1.2"
 LUONG = "Luong et al. 2015, section 3.1"
@@ -149,9 +149,9 @@ FORMULAS = [
     Formula(
         "additive keys path",
         ADDITIVE,
-        "dL/dh_i = W₁ᵀ Σ_j δ_ji  (values held fixed)",
+        "dL/dh_i = W₁ᵀ Σ_j δ_ji (values fixed)",
         r"\frac{\partial L}{\partial h_i} = W_1^{\top} \sum_j \delta_{ji}"
-        r"\;\text{(values held fixed)}",
+        r"\ \text{(values fixed)}",
         BAHDANAU,
         additive_keys,
     ),
@@ -166,9 +166,9 @@ FORMULAS = [
     Formula(
         "dot keys path",
         DOT,
-        "dL/dh_i = Σ_j dL/de_ji q_j  (values held fixed)",
+        "dL/dh_i = Σ_j dL/de_ji q_j (values fixed)",
         r"\frac{\partial L}{\partial h_i} = \sum_j \frac{\partial L}{\partial e_{ji}} q_j"
-        r"\;\text{(values held fixed)}",
+        r"\ \text{(values fixed)}",
         LUONG,
         dot_keys,
     ),

@@ -54,13 +54,13 @@ class Context(Case):
 def softmax(draw: Draw) -> Claim:
     x = Softmax(e=draw(n), d_alpha=draw(n))
     alpha = torch.softmax(x.e, 0)
-    return claim(x, "e", alpha * (x.d_alpha - (alpha * x.d_alpha).sum()))
+    return claim(x, e=alpha * (x.d_alpha - (alpha * x.d_alpha).sum()))
 
 
 def cross_entropy(draw: Draw) -> Claim:
     x = CrossEntropy(logits=draw(V), y=torch.eye(V, dtype=torch.float64)[draw.index % V])
     p = torch.exp(x.logits) / torch.exp(x.logits).sum()
-    return claim(x, "logits", p - x.y)
+    return claim(x, logits=p - x.y)
 
 
 def context(draw: Draw) -> Context:
@@ -69,12 +69,12 @@ def context(draw: Draw) -> Context:
 
 def weights(draw: Draw) -> Claim:
     x = context(draw)
-    return claim(x, "alpha", x.d_c @ x.h.T)
+    return claim(x, alpha=x.d_c @ x.h.T)
 
 
 def values(draw: Draw) -> Claim:
     x = context(draw)
-    return claim(x, "h", x.alpha.T @ x.d_c)
+    return claim(x, h=x.alpha.T @ x.d_c)
 
 
 def worked_example(c: list[float]) -> Claim:
@@ -83,13 +83,13 @@ def worked_example(c: list[float]) -> Claim:
         torch.tensor(rows, dtype=torch.float64)
         for rows in ([[0.2, 0.8]], [[1.0, 2.0, 9.0], [9.0, 1.0, 1.0]], [[1.0, 1.0, 1.0]], [c])
     )
-    return claim(Context(alpha, h, d_c=u), "d_c", says)
+    return claim(Context(alpha, h, d_c=u), d_c=says)
 
 
 LOSS = Group(
     "softmax and loss",
     "α = softmax(e), L = −log p_y",
-    r"\alpha = \mathrm{softmax}(e),\; L = -\log p_y",
+    r"\alpha = \mathrm{softmax}(e),\  L = -\log p_y",
 )
 CONTEXT = Group(
     "context vector",
@@ -112,8 +112,8 @@ FORMULAS = [
     Formula(
         "cross-entropy",
         LOSS,
-        "dL/dlogits = p − y,  p = softmax(logits)",
-        r"\frac{\partial L}{\partial \mathrm{logits}} = p - y,\; p = \mathrm{softmax}"
+        "dL/dlogits = p − y, p = softmax(logits)",
+        r"\frac{\partial L}{\partial \mathrm{logits}} = p - y,\  p = \mathrm{softmax}"
         r"(\mathrm{logits})",
         BISHOP,
         cross_entropy,
@@ -129,9 +129,9 @@ FORMULAS = [
     Formula(
         "values path",
         CONTEXT,
-        "dL/dh_i = Σ_j α_ji dL/dc_j  (keys held fixed)",
+        "dL/dh_i = Σ_j α_ji dL/dc_j (keys fixed)",
         r"\frac{\partial L}{\partial h_i} = \sum_j \alpha_{ji} \frac{\partial L}{\partial c_j}"
-        r"\;\text{(keys held fixed)}",
+        r"\ \text{(keys fixed)}",
         BAHDANAU,
         values,
     ),
@@ -139,7 +139,7 @@ FORMULAS = [
         "worked example",
         CONTEXT,
         "0.2 [1, 2, 9] + 0.8 [9, 1, 1] = [7.4, 1.2, 2.6]",
-        r"0.2\,[1, 2, 9] + 0.8\,[9, 1, 1] = [7.4, 1.2, 2.6]",
+        r"0.2\ [1, 2, 9] + 0.8\ [9, 1, 1] = [7.4, 1.2, 2.6]",
         BAHDANAU,
         lambda draw: worked_example([7.4, 1.2, 2.6]),
     ),

@@ -1,0 +1,133 @@
+"""Which way the gradient came: through queries or not, and over how many edges.
+
+An edge counts 1 if it leaves the encoder, moves one step in encoder or decoder time, or is a query
+edge, and 0 otherwise. Multiply the backward signal by lambda at every counted edge: the gradient at
+an encoder state becomes a polynomial d_i(lambda) whose coefficient of lambda^m came over m edges,
+and its derivative at lambda = 1 weighs what arrived by the length of its path.
+
+The decoder's backward pass is linear, so three signals ride through it on a leading axis:
+
+    total     d                             leaves the loss as dL, crosses every edge unchanged
+    length    d'                            leaves the loss as 0, gains d at every counted edge
+    query     passed at least one query     leaves the loss as 0, becomes d at every query edge
+
+Nothing is subtracted and no step size is chosen: all three are exact to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradlab.models.cells import State
+from gradlab.models.loss import example_loss
+from gradlab.models.seq2seq import Counted, ExitEdges, Seq2Seq
+from gradlab.tasks import Batch
+
+SIGNALS = 3
+
+
+class _TimeEdge(torch.autograd.Function):
+    """The identity, over an edge that counts."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        total, length, query = g
+        return torch.stack([total, length + total, query])
+
+
+class _QueryEdge(torch.autograd.Function):
+    """The identity, over an edge that counts and leads to a query."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        total, length, _ = g
+        return torch.stack([total, length + total, total])
+
+
+COUNTED = Counted(time=_TimeEdge.apply, query=_QueryEdge.apply)
+
+
+@dataclass(frozen=True)
+class Injections:
+    """What enters the encoder's states through each exit edge the model has.
+
+    total, length, query: edge -> state tensors (..., batch, n, hidden), the three signals as they
+    arrive at the state, before the exit edge itself is counted.
+    loss: (..., batch) nats. attention_weights: (..., batch, k, n), None without attention.
+    """
+
+    total: dict[str, State]
+    length: dict[str, State]
+    query: dict[str, State]
+    loss: Tensor
+    attention_weights: Tensor | None
+
+
+def exit_injections(
+    model: Seq2Seq, states: State, batch: Batch, reduction: str = "mean"
+) -> Injections:
+    """Run the decoder from the encoder's states and bring the three signals back to them.
+
+    states: h (and c), each (..., batch, n, hidden). reduction: of the loss over target tokens.
+    An exit edge that the loss does not depend on is an error of the model, not a zero.
+    """
+    edges = model.exit_edges(states, batch)
+    bridge = tuple(map(_once_a_signal, edges.bridge))
+    read = [_once_a_signal(edge) for edge in (edges.values, edges.keys) if edge is not None]
+    with torch.enable_grad():
+        memory = model.remember(ExitEdges(bridge, *(read or (None, None))), batch)
+        replicas, inputs = states[0].shape[:-3], batch.decoder_input
+        inputs = inputs.expand(SIGNALS, *replicas, *inputs.shape[-2:])
+        decoded = model.decode(inputs, memory, model.first_state(memory), COUNTED)
+        loss = example_loss(decoded.logits, batch, reduction)[0]
+        gradients = torch.autograd.grad(loss.sum(), [*bridge, *read])
+    found = {"bridge": at_last_step(gradients[: len(bridge)], states, batch)} if bridge else {}
+    for edge, g in zip(("values", "keys"), gradients[len(bridge) :], strict=False):
+        found[edge] = (g, *(torch.zeros_like(g) for _ in states[1:]))
+    total, length, query = (
+        {edge: tuple(part[signal] for part in g) for edge, g in found.items()}
+        for signal in range(SIGNALS)
+    )
+    weights = None if decoded.weights is None else decoded.weights[0].detach()
+    return Injections(total, length, query, loss.detach(), weights)
+
+
+def _once_a_signal(edge: Tensor) -> Tensor:
+    """Return the edge once for every signal, as a tensor that gradients can be asked for."""
+    return edge.detach().expand(SIGNALS, *edge.shape).clone().requires_grad_()
+
+
+def at_last_step(gradients: tuple[Tensor, ...], states: State, batch: Batch) -> State:
+    """Place gradients (..., batch, hidden) at each example's last source step, zeros elsewhere."""
+    last = (batch.source_lengths - 1)[..., None, None]
+    placed = []
+    for g, part in zip(gradients, states, strict=True):
+        rows = g.unsqueeze(-2)
+        zeros = rows.new_zeros(*rows.shape[:-2], *part.shape[-2:])
+        placed.append(zeros.scatter(-2, last.expand_as(rows), rows))
+    return tuple(placed)
+
+
+def query_edges(model: Seq2Seq) -> frozenset[str]:
+    """Return the exit edges that some path reaches through a query.
+
+    The query of bahdanau timing is s_{j-1}, which earlier context vectors reached too. The query of
+    luong timing is s_j, and no context vector reaches a state: what passes a query there goes back
+    along the decoder to the bridge, and values and keys have no part in it.
+    """
+    if model.attention is None:
+        return frozenset()
+    bridge = frozenset({"bridge"} if model.spec.bridge != "none" else ())
+    return bridge | (frozenset({"values", "keys"}) if model.bahdanau else frozenset())
