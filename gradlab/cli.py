@@ -114,9 +114,9 @@ def run(
         f"{outcome.diverged} diverged, {len(outcome.failures)} failed"
     )
     results = open_results(out)
+    draw(results, FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
     for line in summary_lines(results.decay):
         say(line)
-    draw(results, FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
     if outcome.failures:
         for event in outcome.failures:
             say(f"failed: {describe(event.point)}: {event.message}")

@@ -239,8 +239,8 @@ def _too_large(point: Point) -> list[tuple[frozenset[str], str]]:
         if asked and needed > LARGEST_EXAMPLE:
             message = (
                 f"{key}: expected a request of at most {LARGEST_EXAMPLE:,} bytes for one example, "
-                f"found about {needed:,} at source length {longest}; leave {key} out or measure "
-                "shorter record.lengths"
+                f"found about {needed:,} at source length {longest}; leave {key} out, measure "
+                "shorter record.lengths or lower model.hidden"
             )
             found.append((frozenset({key, "record.lengths", "task.length"}), message))
     return found

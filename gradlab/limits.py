@@ -8,7 +8,7 @@ LARGEST_EXAMPLE = 2 * 2**30  # of memory; one example is the smallest chunk
 
 def map_bytes(source_length: int, target_length: int, hidden: int, states: int = 1) -> int:
     """Return about how many bytes of memory the map of one example takes."""
-    row = 8 * source_length * (hidden * (4 + 3 * states) + target_length)
+    row = 8 * source_length * (hidden * (5 + 3 * states) + 2 * target_length)
     return target_length * row
 
 

@@ -10,8 +10,9 @@ Shapes: copies c (1 unless said), source length n, target length k, hidden size 
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -154,14 +155,36 @@ class Taps:
         )
 
 
+def unchanged(x: Tensor) -> Tensor:
+    return x
+
+
+def times(factor: Tensor | float) -> Callable[[Tensor], Tensor]:
+    """Return a function that keeps values and multiplies the gradient that comes back."""
+    return lambda x: x.detach() + factor * (x - x.detach())
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What happens to the gradient at every edge that counts, and besides at every query edge."""
+
+    counted: Callable[[Tensor], Tensor] = unchanged
+    query: Callable[[Tensor], Tensor] = unchanged
+
+
+PLAIN = Crossing()
+QUERIES_CUT = Crossing(query=times(0.0))
+
+
 @dataclass(frozen=True)
 class Result:
-    """One example, run alone: loss (c,), logits (c, k, V), states each (c, n, H).
+    """One example, run alone: loss (c,), nats (c, k), logits (c, k, V), states each (c, n, H).
 
     weights, contexts: one for each target step, (c, n) and (c, H); empty without attention.
     """
 
     loss: Tensor
+    nats: Tensor
     logits: Tensor
     states: State
     weights: list[Tensor]
@@ -204,29 +227,33 @@ class Twin:
         reduction: str,
         taps: Taps | None = None,
         through: tuple[str, ...] = EDGES,
+        crossing: Crossing = PLAIN,
     ) -> Result:
         """Run one example of the batch alone, without its padding.
 
         through: the exit edges by which taps on the encoder states may reach the loss; the other
         edges read the states of a run without taps.
+        crossing: what the gradient goes through at the edges that count.
         """
         nothing = self.taps(batch, example)
         taps = taps or nothing
-        states, still = self.encode(batch, example, taps), self.encode(batch, example, nothing)
-        values = (states if "values" in through else still)[0] + taps.values
-        keys = (states if "keys" in through else still)[0] + taps.keys
+        states = self.encode(batch, example, taps, crossing)
+        still = self.encode(batch, example, nothing, crossing)
+        leave = crossing.counted
+        values = leave((states if "values" in through else still)[0]) + taps.values
+        keys = leave((states if "keys" in through else still)[0]) + taps.keys
         final = [part[:, -1] for part in (states if "bridge" in through else still)]
-        bridge = tuple(part + tap for part, tap in zip(final, taps.bridge, strict=True))
-        return self.decode(batch, example, reduction, states, bridge, values, keys)
+        bridge = tuple(leave(part) + tap for part, tap in zip(final, taps.bridge, strict=True))
+        return self.decode(batch, example, reduction, states, bridge, values, keys, crossing)
 
-    def encode(self, batch: Batch, example: int, taps: Taps) -> State:
+    def encode(self, batch: Batch, example: int, taps: Taps, crossing: Crossing = PLAIN) -> State:
         """Return h, or h and c, after every step, each (c, n, H)."""
         source = batch.source[example, : batch.source_lengths[example]]
         state = tuple(torch.zeros_like(tap) for tap in taps.bridge)
         history = []
         for i, symbol in enumerate(source):
             x = self.weights["source_embedding.weight"][symbol].expand(len(state[0]), -1)
-            state = self.step(self.encoder, x, state)
+            state = self.step(self.encoder, x, tuple(map(crossing.counted, state)))
             state = tuple(part + tap[:, i] for part, tap in zip(state, taps.states, strict=True))
             history.append(state)
         return tuple(torch.stack(part, dim=1) for part in zip(*history, strict=True))
@@ -240,88 +267,149 @@ class Twin:
         bridge: State,
         values: Tensor,
         keys: Tensor,
+        crossing: Crossing = PLAIN,
     ) -> Result:
         """Read the target with teacher forcing."""
         target = batch.target[example, : batch.target_lengths[example]]
-        read_before = self.spec.attention != "none" and self.spec.timing == "bahdanau"
-        read_after = self.spec.attention != "none" and self.spec.timing == "luong"
         s = bridge if self.spec.bridge != "none" else tuple(torch.zeros_like(h) for h in bridge)
         previous = torch.tensor(self.symbols)  # BOS
-        logits, nats, weights, contexts = [], [], [], []
+        logits, weights, contexts = [], [], []
+
+        def read(state: State) -> Tensor:
+            query = crossing.query(crossing.counted(state[0]))
+            alpha = torch.softmax(self.scores(query, keys), dim=-1)
+            weights.append(alpha)
+            contexts.append((alpha[:, :, None] * values).sum(1))
+            return contexts[-1]
+
         for symbol in target:
             inputs = [self.weights["target_embedding.weight"][previous].expand(len(s[0]), -1)]
-            if read_before:
-                alpha, context = self.attend(s[0], keys, values)
-                inputs.append(context)
+            if self.reads_before:
+                inputs.append(read(s))
             if self.spec.bridge == "every_step":
                 inputs.append(bridge[0])
-            s = self.step(self.decoder, torch.cat(inputs, dim=-1), s)
-            readout = s[0]
-            if read_after:
-                alpha, context = self.attend(s[0], keys, values)
-                combined = torch.cat([context, s[0]], dim=-1) @ self.weights["combine.weight"].T
-                readout = torch.tanh(combined + self.weights["combine.bias"])
-            if read_before or read_after:
-                weights.append(alpha)
-                contexts.append(context)
-            logits.append(readout @ self.weights["output.weight"].T + self.weights["output.bias"])
-            nats.append(-torch.log_softmax(logits[-1], dim=-1)[:, symbol])
+            s = self.step(self.decoder, torch.cat(inputs, dim=-1), tuple(map(crossing.counted, s)))
+            logits.append(self.logits(s[0], read(s) if self.reads_after else None))
             previous = symbol
-        loss = REDUCTIONS[reduction](torch.stack(nats, dim=-1))
-        return Result(loss, torch.stack(logits, dim=1), states, weights, contexts)
+        nats = torch.stack([self.nats(x, y) for x, y in zip(logits, target, strict=True)], dim=-1)
+        loss, stacked = REDUCTIONS[reduction](nats), torch.stack(logits, dim=1)
+        return Result(loss, nats, stacked, states, weights, contexts)
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights (c, n) and context (c, H) of one query (c, H)."""
+    @property
+    def reads_before(self) -> bool:
+        return self.spec.attention != "none" and self.spec.timing == "bahdanau"
+
+    @property
+    def reads_after(self) -> bool:
+        return self.spec.attention != "none" and self.spec.timing == "luong"
+
+    def logits(self, h: Tensor, context: Tensor | None) -> Tensor:
+        """Return the logits (c, V) of a decoder state (c, H) and a context read after the step."""
+        if context is not None:
+            combined = torch.cat([context, h], dim=-1) @ self.weights["combine.weight"].T
+            h = torch.tanh(combined + self.weights["combine.bias"])
+        logits: Tensor = h @ self.weights["output.weight"].T + self.weights["output.bias"]
+        return logits
+
+    def nats(self, logits: Tensor, symbol: Tensor) -> Tensor:
+        """Return the loss (c,) of one target step."""
+        return -torch.log_softmax(logits, dim=-1)[:, symbol]
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores (c, n) of one query (c, H)."""
         if self.spec.attention == "additive":
             key = keys @ self.weights["attention.key.weight"].T
             asked = query @ self.weights["attention.query.weight"].T
-            scores = torch.tanh(key + asked[:, None]) @ self.weights["attention.energy.weight"][0]
-        elif self.spec.attention == "dot":
-            scores = (keys * query[:, None]).sum(-1)
-        else:
-            raise NotImplementedError(f"write the twin of attention {self.spec.attention!r}")
-        alpha = torch.softmax(scores, dim=-1)
-        return alpha, (alpha[:, :, None] * values).sum(1)
+            energy = self.weights["attention.energy.weight"][0]
+            scores: Tensor = torch.tanh(key + asked[:, None]) @ energy
+            return scores
+        if self.spec.attention == "dot":
+            return (keys * query[:, None]).sum(-1)
+        raise NotImplementedError(f"write the twin of attention {self.spec.attention!r}")
+
+
+def named(twin: Twin, state: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Name the tensors of a state whose first axis is the one copy that was run."""
+    return {name: part[0] for name, part in zip(STATE_NAMES[twin.spec.cell], state, strict=True)}
 
 
 def total_gradient(twin: Twin, batch: Batch, example: int, reduction: str) -> dict[str, Tensor]:
     """Return state -> (n, H): the gradient of the loss with respect to a tap on every state."""
     taps = twin.taps(batch, example)
     loss = twin.run(batch, example, reduction, taps).loss.sum()
-    names = STATE_NAMES[twin.spec.cell]
-    return {
-        name: gradient[0]
-        for name, gradient in zip(names, torch.autograd.grad(loss, taps.states), strict=True)
-    }
+    return named(twin, torch.autograd.grad(loss, taps.states))
 
 
-def all_gradients(twin: Twin, batch: Batch, example: int, reduction: str) -> Vectors:
-    """Return total, direct and the parts by exit edge, the parts through explicit Jacobians."""
+def length_gradient(twin: Twin, batch: Batch, example: int, reduction: str) -> dict[str, Tensor]:
+    """Return state -> (n, H): d/dlambda at 1 of the gradient times lambda at every counted edge.
+
+    <d(lambda), v> is differentiated by lambda and, being linear in v, once more by v.
+    """
+    factor = torch.ones((), dtype=torch.float64, requires_grad=True)
     taps = twin.taps(batch, example)
-    result = twin.run(batch, example, reduction, taps)
+    loss = twin.run(batch, example, reduction, taps, crossing=Crossing(times(factor))).loss.sum()
+    total = torch.autograd.grad(loss, taps.states, create_graph=True, materialize_grads=True)
+    v = [torch.zeros_like(part, requires_grad=True) for part in total]
+    along_v = sum((part * direction).sum() for part, direction in zip(total, v, strict=True))
+    assert isinstance(along_v, Tensor)
+    (by_factor,) = torch.autograd.grad(along_v, factor, create_graph=True)
+    return named(twin, torch.autograd.grad(by_factor, v, materialize_grads=True))
+
+
+def step_gradients(twin: Twin, batch: Batch, example: int) -> list[tuple[State, State, Tensor]]:
+    """Return, for the loss of each target step alone, the gradients of taps.
+
+    On the states (each (1, n, H)), on the bridge (each (1, H)), and on values and keys together.
+    """
+    taps = twin.taps(batch, example)
+    nats, count = twin.run(batch, example, "sum", taps).nats, len(taps.states)
+    wanted = [*taps.states, *taps.bridge, taps.values, taps.keys]
+    rows = []
+    for loss in nats[0]:
+        found = torch.autograd.grad(loss, wanted, retain_graph=True, materialize_grads=True)
+        rows.append((found[:count], found[count : 2 * count], found[-2] + found[-1]))
+    return rows
+
+
+def tap_gradients(
+    twin: Twin, batch: Batch, example: int, reduction: str, crossing: Crossing
+) -> tuple[State, dict[str, list[Tensor]], State]:
+    """Return the total, what each exit edge injects at every state, and the states; (1, n, H)."""
+    taps = twin.taps(batch, example)
+    result = twin.run(batch, example, reduction, taps, crossing=crossing)
     count = len(taps.states)
     wanted = [*taps.states, *taps.bridge, taps.values, taps.keys]
     found = torch.autograd.grad(result.loss.sum(), wanted, materialize_grads=True)
     total, bridge = found[:count], found[count : 2 * count]
-    values, keys = found[-2:]
 
     injections = {"bridge": [torch.zeros_like(part) for part in total]}
     for part, gradient in zip(injections["bridge"], bridge, strict=True):
         part[:, -1] = gradient
-    for edge, gradient in (("values", values), ("keys", keys)):
+    for edge, gradient in zip(("values", "keys"), found[-2:], strict=True):
         injections[edge] = [gradient, *(torch.zeros_like(part) for part in total[1:])]
+    return total, injections, result.states
 
-    jacobians = step_jacobians(twin, batch, example, result.states)
+
+def all_gradients(twin: Twin, batch: Batch, example: int, reduction: str) -> Vectors:
+    """Return total, direct and the parts by exit edge and query, through explicit Jacobians.
+
+    The part through queries is what is missing once every query is cut.
+    """
+    total, injections, states = tap_gradients(twin, batch, example, reduction, PLAIN)
     direct = [sum(parts) for parts in zip(*injections.values(), strict=True)]
-    vectors = {"total": total, "direct": direct}
-    for edge, injection in injections.items():
+    vectors: dict[str, Sequence[Tensor]] = {"total": total, "direct": direct}
+    if twin.spec.attention != "none":
+        left, entering, _ = tap_gradients(twin, batch, example, reduction, QUERIES_CUT)
+        vectors["total.query"] = [a - b for a, b in zip(total, left, strict=True)]
+        injections |= {
+            f"{edge}.query": [a - b for a, b in zip(injections[edge], entering[edge], strict=True)]
+            for edge in EDGES
+        }
+    jacobians = step_jacobians(twin, batch, example, states)
+    for path, injection in injections.items():
         pulled = pull_back(torch.cat(injection, dim=-1)[0], jacobians)
-        vectors[edge] = pulled[None].chunk(count, dim=-1)
-    names = STATE_NAMES[twin.spec.cell]
-    return {
-        path: {name: part[0] for name, part in zip(names, parts, strict=True)}
-        for path, parts in vectors.items()
-    }
+        vectors[path] = pulled[None].chunk(len(total), dim=-1)
+    return {path: named(twin, parts) for path, parts in vectors.items()}
 
 
 def step_jacobians(twin: Twin, batch: Batch, example: int, states: State) -> list[Tensor]:
@@ -375,3 +463,145 @@ def finite_differences(
         up, down = loss.view(2, 3, n * hidden)
         gradients[name] = (weights * (up - down)).sum(0).view(n, hidden)
     return gradients
+
+
+# Every path by itself.
+
+Node = tuple[str, int]
+"""A kind of tensor and its time step, as ("s", 2) for the decoder's state after step 2."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """What paths from the loss back to one encoder state have in common.
+
+    edge: the exit edge they left the encoder by. query: whether they pass a query edge. hops: their
+    recurrent steps in the encoder. length: their edges that count.
+    """
+
+    position: int = 0
+    edge: str = ""
+    query: bool = False
+    hops: int = 0
+    length: int = 0
+
+    def across(self, kind: str) -> Route:
+        """Return the route one edge further back; `kind` is empty for an edge that is free."""
+        return Route(
+            edge=kind if kind in EDGES else self.edge,
+            query=self.query or kind == "query",
+            hops=self.hops + (kind == "encoder"),
+            length=self.length + (kind != ""),
+        )
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One example as small vectors, and the Jacobian of each by every vector it is made from.
+
+    into: node -> (the node an edge comes from, what kind of edge it is, its Jacobian).
+    """
+
+    values: dict[Node, Tensor] = field(default_factory=dict)
+    into: dict[Node, list[tuple[Node, str, Tensor]]] = field(default_factory=dict)
+
+    def start(self, node: Node, value: Tensor) -> None:
+        self.values[node], self.into[node] = value, []
+
+    def add(self, node: Node, function: Callable[..., Tensor], parents: dict[Node, str]) -> None:
+        """Add function(*parents), and the edges that lead to it with their kinds."""
+        inputs = tuple(self.values[parent] for parent in parents)
+        self.values[node] = function(*inputs)
+        jacobians = torch.autograd.functional.jacobian(function, inputs)
+        self.into[node] = [
+            (parent, kind, jacobian)
+            for (parent, kind), jacobian in zip(parents.items(), jacobians, strict=True)
+        ]
+
+    def walk(self) -> dict[Route, Tensor]:
+        """Walk every path from the loss back, and add up the gradients of each route."""
+        found: dict[Route, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        ahead = [(("loss", 0), torch.ones(1, dtype=torch.float64), Route())]
+        while ahead:
+            node, gradient, route = ahead.pop()
+            if node[0] == "z" and node[1] > 0:
+                key = replace(route, position=node[1])
+                found[key] = found[key] + gradient
+            ahead += [
+                (parent, gradient @ jacobian, route.across(kind))
+                for parent, kind, jacobian in self.into[node]
+            ]
+        return dict(found)
+
+
+def path_graph(twin: Twin, batch: Batch, example: int, reduction: str) -> Graph:
+    """Return the graph of one example, from the encoder's z_0 to the loss."""
+    spec, graph = twin.spec, Graph()
+    n, k = int(batch.source_lengths[example]), int(batch.target_lengths[example])
+    count, hidden = len(STATE_NAMES[spec.cell]), spec.hidden
+    zero = torch.zeros(count * hidden, dtype=torch.float64)
+
+    def step(cell: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+        state = z[None].chunk(count, dim=-1)
+        return torch.cat(twin.step(cell, x[None], state), dim=-1)[0]
+
+    def h(z: Tensor) -> Tensor:
+        return z[:hidden]
+
+    def decoder_input(j: int, *read: Tensor) -> Tensor:
+        previous = batch.target[example, j - 2] if j > 1 else twin.symbols
+        return torch.cat([twin.weights["target_embedding.weight"][previous], *read])
+
+    def read(j: int, query_from: int) -> None:
+        graph.add(("query", j), h, {("s", query_from): "query"})
+        graph.add(
+            ("scores", j),
+            lambda query, *keys: twin.scores(query[None], torch.stack(keys)[None])[0],
+            {("query", j): "", **{("key", i): "" for i in range(1, n + 1)}},
+        )
+        graph.add(("weights", j), lambda scores: scores.softmax(-1), {("scores", j): ""})
+        graph.add(
+            ("context", j),
+            lambda weights, *values: weights @ torch.stack(values),
+            {("weights", j): "", **{("value", i): "" for i in range(1, n + 1)}},
+        )
+
+    graph.start(("z", 0), zero)
+    for i in range(1, n + 1):
+        x = twin.weights["source_embedding.weight"][batch.source[example, i - 1]]
+        graph.add(("z", i), lambda z, x=x: step(twin.encoder, x, z), {("z", i - 1): "encoder"})
+        graph.add(("value", i), h, {("z", i): "values"})
+        graph.add(("key", i), h, {("z", i): "keys"})
+    graph.start(("s", 0), zero)
+    if spec.bridge != "none":
+        graph.add(("bridge", 0), unchanged, {("z", n): "bridge"})
+        graph.add(("s", 0), unchanged, {("bridge", 0): ""})
+    for j in range(1, k + 1):
+        made_from: dict[Node, str] = {("s", j - 1): "decoder"}
+        if twin.reads_before:
+            read(j, j - 1)
+            made_from[("context", j)] = ""
+        if spec.bridge == "every_step":
+            made_from[("bridge", 0)] = ""
+
+        def decode(s: Tensor, *fed: Tensor, j: int = j) -> Tensor:
+            bridge = [h(fed[-1])] if spec.bridge == "every_step" else []
+            context = fed[: len(fed) - len(bridge)]
+            return step(twin.decoder, decoder_input(j, *context, *bridge), s)
+
+        graph.add(("s", j), decode, made_from)
+        if twin.reads_after:
+            read(j, j)
+
+        def nats(s: Tensor, *context: Tensor, j: int = j) -> Tensor:
+            logits = twin.logits(h(s)[None], context[0][None] if context else None)
+            return twin.nats(logits, batch.target[example, j - 1])
+
+        read_out: dict[Node, str] = {("context", j): ""} if twin.reads_after else {}
+        graph.add(("nats", j), nats, {("s", j): "", **read_out})
+    graph.add(
+        ("loss", 0),
+        lambda *steps: REDUCTIONS[reduction](torch.stack(steps, dim=-1)),
+        {("nats", j): "" for j in range(1, k + 1)},
+    )
+    return graph

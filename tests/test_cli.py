@@ -355,7 +355,9 @@ def test_an_interrupt_is_exit_130_in_one_line(
 def test_one_run_that_is_done_and_one_that_lacks_memory(tmp_path: Path) -> None:
     """The whole way, in processes: model.hidden = 10**9 asks for more memory than there is."""
     sweep = {"model.hidden": [4, 10**9]}
-    path = saved(tmp_path, tiny(sweep, training={"steps": 0}, model={"attention": "none"}))
+    small = dict.fromkeys(("map", "hops", "jacobians"), False)
+    model = {"attention": "none"}
+    path = saved(tmp_path, tiny(sweep, training={"steps": 0}, model=model, record=small))
     done = process("run", path, "--out", tmp_path / "out", "--jobs", "1", "--device", "cpu")
     lines = done.stderr.decode().splitlines()
     assert done.returncode == 1

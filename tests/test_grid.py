@@ -242,3 +242,20 @@ def test_a_huge_product_is_refused() -> None:
     assert str(error.value) == (
         "scenario: 1 mistake\n  sweep: expected at most 100000 runs, found 1000 x 101 = 101000"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "bytes_asked"), [("map", "78,336,000,000"), ("hops", "10,240,000,000")]
+)
+def test_a_request_too_large_for_memory_is_refused_before_any_run(
+    key: str, bytes_asked: str
+) -> None:
+    raw = {"title": "large", "task": {"name": "copy", "length": 2000}, "record": {key: True}}
+    with pytest.raises(ScenarioError) as refused:
+        load_scenario(raw)
+    assert str(refused.value) == (
+        "scenario: 1 mistake\n"
+        f"  record.{key}: expected a request of at most 2,147,483,648 bytes for one example, found "
+        f"about {bytes_asked} at source length 2000; leave record.{key} out, measure shorter "
+        "record.lengths or lower model.hidden"
+    )

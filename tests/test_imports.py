@@ -14,23 +14,26 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "gradlab"
 
 # What each module or folder of gradlab may import of it, besides itself.
-SCENARIO = {"errors", "schema", "mistakes", "grid", "draft", "scenario"}
+SCENARIO = {"errors", "limits", "schema", "mistakes", "grid", "draft", "scenario"}
 INNER = SCENARIO | {"seeding", "tasks", "models", "gradients"}
 STORED = {"lab.tables", "lab.store", "lab.results"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "limits": set(),
     "seeding": {"errors"},
     "schema": {"errors"},
     "mistakes": {"errors", "schema"},
-    "grid": {"errors", "schema", "mistakes"},
-    "draft": {"errors", "schema", "mistakes", "grid"},
+    "grid": {"errors", "schema", "mistakes", "limits"},
+    "draft": {"errors", "schema", "mistakes", "limits", "grid"},
     "scenario": {"errors", "schema", "mistakes", "grid", "draft"},
     "tasks": {"errors", "seeding", "schema"},
     "models": {"errors", "seeding", "schema", "tasks"},
-    "gradients": {"errors", "seeding", "schema", "tasks", "models"},
+    "gradients": {"errors", "limits", "seeding", "schema", "tasks", "models"},
+    "gradients.decay": set(),
+    "gradients.bottleneck": {"gradients.decay"},
     "lab.tables": {"errors"},
     "lab.store": SCENARIO | {"lab.tables"},
-    "lab.results": SCENARIO | {"lab.tables", "lab.store"},
+    "lab.results": SCENARIO | {"lab.tables", "lab.store", "gradients.decay"},
     "lab": INNER,
     "plots": SCENARIO | STORED | {"seeding"},
     "lecture": SCENARIO | STORED | {"seeding", "plots"},
@@ -38,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "drawing": INNER | {"lab", "plots", "lecture", "progress"},
     "cli": INNER | {"lab", "plots", "lecture", "progress", "drawing"},
 }
-WITHOUT_TORCH = SCENARIO | STORED | {"seeding", "plots", "lecture"}
+WITHOUT_TORCH = SCENARIO | STORED | {"seeding", "plots", "lecture", "gradients.decay"}
 LAZY = "gradlab"  # `gradlab/__init__.py` names everything and loads it on first use
 
 

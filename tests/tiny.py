@@ -17,7 +17,7 @@ TINY: Mapping[str, Any] = {
     "task": {"name": "copy", "length": 2, "symbols": 3},
     "model": {"hidden": 4, "embedding": 3},
     "training": {"steps": 2, "batch": 4},
-    "record": {"every": 1, "examples": 4},
+    "record": {"every": 1, "examples": 4, "map": True, "hops": True, "jacobians": True},
 }
 CASES = [
     {"label": "vanilla", "model.attention": "none"},

@@ -120,7 +120,7 @@ def at_last_step(gradients: tuple[Tensor, ...], states: State, batch: Batch) -> 
     return tuple(placed)
 
 
-def query_edges(model: Seq2Seq) -> frozenset[str]:
+def query_edges(model: Seq2Seq) -> tuple[str, ...]:
     """Return the exit edges that some path reaches through a query.
 
     The query of bahdanau timing is s_{j-1}, which earlier context vectors reached too. The query of
@@ -128,6 +128,6 @@ def query_edges(model: Seq2Seq) -> frozenset[str]:
     along the decoder to the bridge, and values and keys have no part in it.
     """
     if model.attention is None:
-        return frozenset()
-    bridge = frozenset({"bridge"} if model.spec.bridge != "none" else ())
-    return bridge | (frozenset({"values", "keys"}) if model.bahdanau else frozenset())
+        return ()
+    bridge = ("bridge",) if model.spec.bridge != "none" else ()
+    return (*bridge, *(("values", "keys") if model.bahdanau else ()))

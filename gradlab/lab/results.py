@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from gradlab.errors import StoreError
-from gradlab.gradients.decay import decay
 from gradlab.grid import Point, points
 from gradlab.lab.store import SCENARIO_FILE, read_record, read_table, run_folder, stored_runs
 from gradlab.lab.tables import ON_REQUEST, TABLES
@@ -115,6 +114,8 @@ class Results:
     @cached_property
     def decay(self) -> pd.DataFrame:
         """Slopes and half-lives of the decay over distance; see `gradlab.decay`."""
+        from gradlab.gradients.decay import decay
+
         return decay(self)
 
     def _table(self, name: str) -> pd.DataFrame:

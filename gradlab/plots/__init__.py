@@ -4,12 +4,15 @@
 `results.py`), `style` ("lecture" for a hall, "paper" for print) and `lang` ("en" or "ko"); it
 writes no file. `save` does.
 
-    gradients, heatmap, shares     what arrives at each encoder state, and along which path
+    gradients, heatmap, maps       how much arrives at each encoder state, from which target
+    shares, lengths, exits         along which path, over how many edges, after how many steps
+    decay, exponents               how fast it falls, and how fast the encoder alone would make it
     accuracy, learning             what the models can do, after and during training
-    facets, models                 which panels and lines a sweep asks for
+    facets, models, pairs          which panels and lines a sweep asks for
     aggregate                      over seeds
     lines, canvas, caption         inside a panel, around the panels, under them
-    style, words                   sizes, fonts and marks; every phrase in both languages
+    style, words                   sizes, fonts and marks; config values in both languages
+    phrases, sentences             every phrase in both languages
 """
 
 from __future__ import annotations
@@ -20,9 +23,14 @@ from typing import Protocol
 from matplotlib.figure import Figure
 
 from gradlab.plots.accuracy import accuracy_by_position, bottleneck
+from gradlab.plots.decay import half_life
+from gradlab.plots.exits import hops
+from gradlab.plots.exponents import lyapunov
 from gradlab.plots.gradients import gradient_decay
 from gradlab.plots.heatmap import gradient_heatmap
 from gradlab.plots.learning import training
+from gradlab.plots.lengths import path_length
+from gradlab.plots.maps import gradient_map
 from gradlab.plots.results import Results
 from gradlab.plots.saving import save
 from gradlab.plots.shares import path_shares
@@ -36,6 +44,11 @@ __all__ = [
     "bottleneck",
     "gradient_decay",
     "gradient_heatmap",
+    "gradient_map",
+    "half_life",
+    "hops",
+    "lyapunov",
+    "path_length",
     "path_shares",
     "save",
     "training",
@@ -54,6 +67,11 @@ FIGURES: Mapping[str, Plot] = {
     "gradient_decay": gradient_decay,
     "gradient_heatmap": gradient_heatmap,
     "path_shares": path_shares,
+    "path_length": path_length,
+    "hops": hops,
+    "gradient_map": gradient_map,
+    "half_life": half_life,
+    "lyapunov": lyapunov,
     "bottleneck": bottleneck,
     "accuracy_by_position": accuracy_by_position,
     "training": training,

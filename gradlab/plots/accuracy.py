@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
-from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stages_of
+from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stage_key, stages_of
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, plain
 from gradlab.plots.gradients import explain_empty, name_only_stage
@@ -44,14 +44,13 @@ def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language
     models = compare_models(runs, frame)
     points = stages_of(runs)
     points = points[points["stage"] > 0].merge(pd.DataFrame({"metric": METRICS}), how="cross")
-    stage = ["stage"] if points["stage"].nunique() > 1 else []
-    layout = facets(points, [*models.panel_keys, *stage, "metric"])
+    layout = facets(points, [*models.panel_keys, *stage_key(points), "metric"])
     frame = models.locate(frame.assign(stage=frame["train_step"]))
     with drawing(style, lang) as look:
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
         counts = length_panels(axes, look, layout, models, frame, points)
         titles = layout.titles(look.lang)
-        log = label_lengths(axes, look, frame["source_length"].unique().tolist())
+        log = label_lengths(axes, frame["source_length"].unique().tolist())
         page = Page(
             say(look.lang, "bottleneck"),
             caption.subtitle(look.lang, results.scenario.title, runs, frame),
@@ -126,12 +125,12 @@ def mark_diverged(axis: Axes, look: Look, lengths: pd.Series, mark: Mark) -> Non
         )  # fmt: skip
 
 
-def label_lengths(axes: list[Axes], look: Look, lengths: Sequence[int]) -> bool:
+def label_lengths(axes: list[Axes], lengths: Sequence[int], *, linear: bool = False) -> bool:
     """Ticks at the lengths that exist, as many as have room; returns whether the axis is log."""
     lengths = sorted(int(n) for n in lengths)
     if not lengths:
         return False
-    log = lengths[-1] / lengths[0] >= LENGTHS_ON_LOG
+    log = not linear and lengths[-1] / lengths[0] >= LENGTHS_ON_LOG
     scale = math.log if log else float
     room = 0.09 * (scale(lengths[-1]) - scale(lengths[0]))
     ticks = [lengths[-1]]
@@ -191,8 +190,7 @@ def accuracy_by_position(
     frame = at_last_step(at_stages(results.positions))
     points = stages_of(results.runs)
     points = points[points["stage"] == points["training.steps"]]
-    stage = ["stage"] if points["stage"].nunique() > 1 else []
-    layout = facets(points, [*keys_of_accuracy(results.runs, frame), *stage])
+    layout = facets(points, [*keys_of_accuracy(results.runs, frame), *stage_key(points)])
     frame = one_per_seed(layout.locate(frame), ["panel", "source_length", "position"])
     lengths = sorted(int(n) for n in frame["source_length"].unique())
     with drawing(style, lang) as look:

@@ -69,6 +69,11 @@ def stages_of(runs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def stage_key(points: pd.DataFrame) -> list[str]:
+    """The key of the panels by stage, if there is more than one stage."""
+    return ["stage"] if points["stage"].nunique() > 1 else []
+
+
 def longest(frame: pd.DataFrame, by: str) -> pd.DataFrame:
     """Only the rows of the largest source length in each group."""
     return frame[frame["source_length"] == frame.groupby(by)["source_length"].transform("max")]

@@ -35,7 +35,7 @@ class Page:
     title: str
     subtitle: str
     titles: Sequence[str]
-    x_label: str
+    x_label: str = ""
     y_label: str = ""
     legend_title: str = ""
     handles: Sequence[Artist] = ()
@@ -157,7 +157,7 @@ def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figu
         side, box = place_legend(figure, page, pad, top)
         right, top = (right - box[0] - pad, top) if side else (right, top - box[1] - pad / 2)
 
-    floor = bottom + line[look.heading]
+    floor = bottom + (line[look.heading] if page.x_label else pad / 2)
     rect = (left / width, floor / height, (right - left) / width, (top - floor) / height)
     gap = 0.35 * look.text / INCH
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=rect, w_pad=gap, h_pad=gap))

@@ -11,6 +11,7 @@ from gradlab.plots import caption
 from gradlab.plots.aggregate import (
     at_stages,
     one_per_seed,
+    stage_key,
     stages_of,
     usable,
 )
@@ -54,7 +55,7 @@ def gradient_decay(
     frame = at_stages(total_norms(results))
     keys = varying_keys(results.runs, frame)
     points = stages_of(results.runs)
-    layout = facets(points, [*keys, *(["stage"] if points["stage"].nunique() > 1 else [])])
+    layout = facets(points, [*keys, *stage_key(points)])
     frame = one_per_seed(layout.locate(frame), SPLIT_BY_SEED)
     lengths = sorted(int(n) for n in frame["source_length"].unique())
     with drawing(style, lang) as look:

@@ -44,11 +44,11 @@ def gradient_heatmap(
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels), share_x="none")
         low, high = span or (-1.0, 0.0)
         scale = Normalize(low, high)
-        table = cells(frame)
+        table = cells(frame, CELL, "norm_mean")
         for axis, (_, rows) in zip(axes, split(table, len(axes)), strict=True):
             heat(axis, look, rows, scale)
         label_steps(axes, table)
-        colour_bar(figure, axes, look, ScalarMappable(scale, COLOURS), span)
+        colour_bar(figure, axes, look, ScalarMappable(scale, COLOURS), span, say(look.lang, "norm"))
         titles, sentence = state_longest(look, layout, frame)
         page = Page(
             say(look.lang, "gradient_heatmap"),
@@ -59,7 +59,7 @@ def gradient_heatmap(
             handles=cell_keys(look, table),
             caption=[
                 *about_norm(look, results),
-                *about_cells(look, frame),
+                *about_cells(look, frame, "norm_mean", "about_heatmap"),
                 sentence,
                 *caption.zeros(look.lang, frame, "zeros_cells"),
                 *caption.nonfinite(look.lang, frame, "norm_mean", results.runs),
@@ -80,11 +80,11 @@ def several_steps(frame: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def cells(frame: pd.DataFrame) -> pd.DataFrame:
+def cells(frame: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
     """One row a cell: `exponent` = log10 of the geometric mean over seeds; `zero` if all are 0."""
-    table = over_seeds(frame, CELL, "norm_mean", log=True)
-    largest = frame.groupby(CELL)["norm_mean"].max().reset_index()
-    return table.assign(exponent=np.log10(table["centre"]), zero=largest["norm_mean"] == 0)
+    table = over_seeds(frame, by, value, log=True)
+    largest = frame.groupby(by)[value].max().reset_index()
+    return table.assign(exponent=np.log10(table["centre"]), zero=largest[value] == 0)
 
 
 def split(table: pd.DataFrame, panels: int) -> list[tuple[int, pd.DataFrame]]:
@@ -94,8 +94,11 @@ def split(table: pd.DataFrame, panels: int) -> list[tuple[int, pd.DataFrame]]:
     return [(i, table[table["panel"] == i]) for i in range(panels)]
 
 
-def heat(axis: Axes, look: Look, rows: pd.DataFrame, scale: Normalize) -> None:
-    """One panel, training upwards; a cell of exact zeros is grey, one without value is hatched."""
+def heat(
+    axis: Axes, look: Look, rows: pd.DataFrame, scale: Normalize, column: str = "exponent",
+    colours: str = COLOURS,
+) -> None:  # fmt: skip
+    """One panel, `level` upwards; a cell of exact zeros is grey, one without value is hatched."""
     axis.grid(False)
     if rows.empty:
         note(look, axis, say(look.lang, "no_runs"))
@@ -104,7 +107,8 @@ def heat(axis: Axes, look: Look, rows: pd.DataFrame, scale: Normalize) -> None:
     grey = ListedColormap([ZERO_COLOUR])
     zeros = rows.assign(zero=rows["zero"].where(rows["zero"]).astype(float))
     axis.pcolormesh(*grid(zeros, "zero"), cmap=grey, label="zeros")
-    axis.pcolormesh(*grid(rows, "exponent"), cmap=COLOURS, norm=scale, label="norms")
+    label = "norms" if column == "exponent" else column
+    axis.pcolormesh(*grid(rows, column), cmap=colours, norm=scale, label=label)
 
 
 def grid(rows: pd.DataFrame, column: str) -> tuple[Edges, Edges, Edges]:
@@ -127,7 +131,7 @@ def label_steps(axes: list[Axes], table: pd.DataFrame) -> None:
 
 def colour_bar(
     figure: Figure, axes: list[Axes], look: Look, image: ScalarMappable,
-    span: tuple[float, float] | None,
+    span: tuple[float, float] | None, label: str,
 ) -> None:  # fmt: skip
     """The scale of the colours, in powers of ten; none if every value is zero."""
     if span is None:
@@ -135,7 +139,7 @@ def colour_bar(
     bar = figure.colorbar(image, ax=axes, aspect=25, pad=0.02)
     ticks = decades(*span)
     bar.set_ticks([float(e) for e in ticks], labels=[power(look, e) for e in ticks])
-    bar.set_label(say(look.lang, "norm"), fontsize=look.text)
+    bar.set_label(label, fontsize=look.text)
 
 
 def state_longest(look: Look, layout: Facets, frame: pd.DataFrame) -> tuple[list[str], str]:
@@ -150,18 +154,18 @@ def state_longest(look: Look, layout: Facets, frame: pd.DataFrame) -> tuple[list
     return titles, say(look.lang, "about_longest_varies")
 
 
-def about_cells(look: Look, frame: pd.DataFrame) -> list[str]:
-    """What a row and a colour are, and over how many seeds."""
-    seeds = count_seeds(frame, "norm_mean", log=True)
+def about_cells(look: Look, frame: pd.DataFrame, value: str, phrase: str, **more: str) -> list[str]:
+    """What a cell and its colour are, in the words of `phrase`, and over how many seeds."""
+    seeds = count_seeds(frame, value, log=True)
     if seeds == 1:
         centre = say(look.lang, "one_value")
         return [
-            say(look.lang, "about_heatmap", centre=centre, seeds=""),
+            say(look.lang, phrase, centre=centre, seeds="", **more),
             say(look.lang, "seeds_one"),
         ]
     number = say(look.lang, "of_seeds", seeds=seeds)
     centre = say(look.lang, "geometric_mean")
-    return [say(look.lang, "about_heatmap", centre=centre, seeds=number)]
+    return [say(look.lang, phrase, centre=centre, seeds=number, **more)]
 
 
 def cell_keys(look: Look, table: pd.DataFrame) -> list[Artist]:

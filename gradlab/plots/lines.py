@@ -56,6 +56,29 @@ def draw_line(
     return seeds
 
 
+def mark_beyond(
+    axis: Axes, look: Look, line: pd.DataFrame, x: str, y: str, mark: Mark,
+    limits: tuple[float, float],
+) -> int:  # fmt: skip
+    """Triangles at the edge where a line leaves the axis; returns how many."""
+    if line.empty:
+        return 0
+    table = over_seeds(line, [x], y, log=False)
+    count = 0
+    for shape, height, out in (
+        ("v", 0.025, table["centre"] < limits[0]),
+        ("^", 0.975, table["centre"] > limits[1]),
+    ):
+        if out.any():
+            axis.plot(
+                table.loc[out, x], [height] * int(out.sum()), ls="", marker=shape,
+                transform=axis.get_xaxis_transform(), color=mark.color, ms=0.8 * look.marker,
+                label="beyond",
+            )  # fmt: skip
+            count += int(out.sum())
+    return count
+
+
 def zero_rows(groups: int) -> list[float]:
     """Heights (share of the axis) at the floor, one for each group that has exact zeros."""
     height = min(0.05, 0.25 / max(groups, 1))

@@ -33,9 +33,14 @@ def keys_of_accuracy(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     return [key for key in varying_keys(runs, frame) if not key.startswith("record.")]
 
 
-def compare_models(runs: pd.DataFrame, frame: pd.DataFrame) -> Models:
-    """Split the varying keys into lines and panels, with at most as many lines as markers."""
-    keys = keys_of_accuracy(runs, frame)
+def compare_models(
+    runs: pd.DataFrame, frame: pd.DataFrame, keys: list[str] | None = None
+) -> Models:
+    """Split the varying keys (default: `keys_of_accuracy`) into lines and panels.
+
+    There are at most as many lines as markers.
+    """
+    keys = keys_of_accuracy(runs, frame) if keys is None else keys
     line_keys = [key for key in keys if key == "case" or key.startswith("model.")]
     while len(distinct(runs, line_keys)) > len(MARKERS):
         line_keys.pop(0)

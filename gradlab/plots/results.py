@@ -1,4 +1,4 @@
-"""What a figure needs from a sweep: a title and five tables, nothing more."""
+"""What a figure needs from a sweep: a title and its tables, nothing more."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ class Titled(Protocol):
 
 
 class Results(Protocol):
-    """The tables of a sweep, with the columns of `runs` joined on to the other four.
+    """The tables of a sweep, with the columns of `runs` joined on to the others.
 
     `runs` has one row a point: `run_id`, `case`, `status` ("done", "diverged", "missing"), `seed`
     and the dotted config columns, null where a key has no effect at that point.
+    `hops`, `maps` and `lyapunov` are empty where they were not recorded. `decay` has one fit a
+    config, step and length, over seeds: config columns, but neither `run_id` nor `seed`.
     """
 
     @property
@@ -38,3 +40,15 @@ class Results(Protocol):
 
     @property
     def attention(self) -> pd.DataFrame: ...
+
+    @property
+    def hops(self) -> pd.DataFrame: ...
+
+    @property
+    def maps(self) -> pd.DataFrame: ...
+
+    @property
+    def lyapunov(self) -> pd.DataFrame: ...
+
+    @property
+    def decay(self) -> pd.DataFrame: ...

@@ -1,6 +1,9 @@
-"""Signed shares of the gradient by path: bridge, values and keys."""
+"""Signed shares of the gradient by path: bridge, values and keys, and what went through a query."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -11,19 +14,30 @@ from matplotlib.ticker import MultipleLocator
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
-from gradlab.plots.aggregate import at_stages, longest, one_per_seed, over_seeds, stages_of, usable
+from gradlab.plots.aggregate import (
+    at_stages,
+    longest,
+    one_per_seed,
+    stage_key,
+    stages_of,
+    usable,
+)
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, varying_keys
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.heatmap import state_longest
-from gradlab.plots.lines import draw_line, key_line
+from gradlab.plots.lines import draw_line, key_line, mark_beyond
 from gradlab.plots.results import Results
 from gradlab.plots.style import GREY, INK, Look, Mark, StyleName, categorical_marks, drawing
 from gradlab.plots.words import Language, say
 
 PATHS = ("bridge", "values", "keys")
 MARKS: dict[str, Mark] = dict(zip(PATHS, categorical_marks(3), strict=True))
+QUERY = "total.query"
+"""What of the total passed through at least one attention query: a cut across the three paths."""
+MARKS[QUERY] = Mark((0.13, 0.13, 0.13), "D", (0, (1, 1.6)), hollow=True)
 CANCELLATION_LIMIT = 3
+CANCELS: dict[str, Any] = {"facecolor": "#eeeeee", "edgecolor": "#b5b5b5", "hatch": "//", "lw": 0}
 WIDEST = (-3.0, 4.0)
 """Shares outside are marked at the edge: where parts cancel they can be arbitrarily large."""
 
@@ -35,12 +49,11 @@ def path_shares(results: Results, *, style: StyleName = "lecture", lang: Languag
     """
     frame = path_rows(results)
     points = stages_of(results.runs)
-    stage = ["stage"] if points["stage"].nunique() > 1 else []
-    layout = facets(points, [*varying_keys(results.runs, frame), *stage])
+    layout = facets(points, [*varying_keys(results.runs, frame), *stage_key(points)])
     frame = longest(layout.locate(frame), "panel")
     frame = one_per_seed(frame, ["panel", "path", "position"])
-    cancelling = cancelled(frame)
-    frame = frame[frame["path"].isin(PATHS)]
+    cancelling = cancelled(frame, ["panel", "position"])
+    frame = frame[frame["path"] != "total"]
     with drawing(style, lang) as look:
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
         counts, beyond = share_panels(axes, look, layout, frame, cancelling)
@@ -57,6 +70,7 @@ def path_shares(results: Results, *, style: StyleName = "lecture", lang: Languag
             handles=share_keys(look, frame, results.runs, hatched=not cancelling.empty),
             caption=[
                 say(look.lang, "about_shares", examples=examples),
+                *([say(look.lang, "about_query")] if (frame["path"] == QUERY).any() else []),
                 *([hatch] if not cancelling.empty else []),
                 caption.reduction(look.lang, results.runs),
                 *caption.lstm(look.lang, results.runs),
@@ -75,7 +89,7 @@ def path_rows(results: Results) -> pd.DataFrame:
     table = results.gradients
     if not table.empty:
         table = at_stages(table[table["state"] == "h"])
-        table = table[table["path"].isin([*PATHS, "total"])]
+        table = table[table["path"].isin([*MARKS, "total"])]
         missing = (table["path"] != "total") & (table["zeros"] == table["examples"])
         structural = missing.groupby([table["run_id"], table["path"]]).transform("all")
         table = table[~structural]
@@ -87,10 +101,10 @@ def path_rows(results: Results) -> pd.DataFrame:
     return table
 
 
-def cancelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The panels and positions where the median over seeds of `cancellation` is above the limit."""
+def cancelled(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """The groups of `by` where the median over seeds of `cancellation` is above the limit."""
     total = frame[(frame["path"] == "total") & usable(frame["cancellation"], log=False)]
-    median = total.groupby(["panel", "position"])["cancellation"].median().reset_index()
+    median = total.groupby(by)["cancellation"].median().reset_index()
     return median[median["cancellation"] > CANCELLATION_LIMIT]
 
 
@@ -106,20 +120,21 @@ def share_panels(
         for level in (0, 1):
             axis.axhline(level, color=INK, lw=look.thin, zorder=1.5, label="reference")
         for position in cancelling.loc[cancelling["panel"] == panel, "position"]:
-            axis.axvspan(
-                position - 0.5, position + 0.5, facecolor="#eeeeee", edgecolor="#b5b5b5",
-                hatch="//", lw=0, zorder=0.5, label="cancels",
-            )  # fmt: skip
-        for place, path in enumerate(PATHS):
+            axis.axvspan(position - 0.5, position + 0.5, zorder=0.5, label="cancels", **CANCELS)
+        for place, (path, mark) in enumerate(MARKS.items()):
             line = rows[rows["path"] == path]
+            own = thinner(look) if path == QUERY else look
             counts.append(
-                draw_line(
-                    axis, look, line, "position", "share", MARKS[path], label=path, place=place
-                )
+                draw_line(axis, own, line, "position", "share", mark, label=path, place=place)
             )
-            beyond += mark_beyond(axis, look, line, MARKS[path], (low, high))
+            beyond += mark_beyond(axis, look, line, "position", "share", mark, (low, high))
         explain_empty(axis, look, rows, "share")
     return counts, beyond
+
+
+def thinner(look: Look) -> Look:
+    """The look of a line that is no path of its own."""
+    return replace(look, line=0.6 * look.line, marker=0.7 * look.marker)
 
 
 def share_limits(frame: pd.DataFrame) -> tuple[float, float]:
@@ -138,28 +153,6 @@ def label_shares(axis: Axes, look: Look, span: float) -> None:
     axis.yaxis.set_major_formatter(lambda share, _: f"{share:g}".replace("-", minus))
 
 
-def mark_beyond(
-    axis: Axes, look: Look, line: pd.DataFrame, mark: Mark, limits: tuple[float, float]
-) -> int:
-    """Triangles at the edge where a line leaves the axis; returns how many."""
-    if line.empty:
-        return 0
-    table = over_seeds(line, ["position"], "share", log=False)
-    count = 0
-    for shape, height, out in (
-        ("v", 0.025, table["centre"] < limits[0]),
-        ("^", 0.975, table["centre"] > limits[1]),
-    ):
-        if out.any():
-            axis.plot(
-                table.loc[out, "position"], [height] * int(out.sum()), ls="", marker=shape,
-                transform=axis.get_xaxis_transform(), color=mark.color, ms=0.8 * look.marker,
-                label="beyond",
-            )  # fmt: skip
-            count += int(out.sum())
-    return count
-
-
 def share_keys(
     look: Look, frame: pd.DataFrame, runs: pd.DataFrame, *, hatched: bool
 ) -> list[Artist]:
@@ -169,13 +162,18 @@ def share_keys(
         "bridge": "bridge_mean" if mean_bridge else "bridge",
         "values": "values",
         "keys": "keys",
+        QUERY: "query",
     }
     keys: list[Artist] = [
-        key_line(look, MARKS[path], say(look.lang, names[path]))
-        for path in PATHS
+        key_line(thinner(look) if path == QUERY else look, mark, say(look.lang, names[path]))
+        for path, mark in MARKS.items()
         if (frame["path"] == path).any()
     ]
     if hatched:
-        label = say(look.lang, "hatched")
-        keys.append(Patch(facecolor="#eeeeee", edgecolor=GREY, hatch="//", lw=0, label=label))
+        keys.append(key_cancels(say(look.lang, "hatched")))
     return keys
+
+
+def key_cancels(label: str) -> Patch:
+    """The legend entry of the hatching."""
+    return Patch(label=label, **{**CANCELS, "edgecolor": GREY})

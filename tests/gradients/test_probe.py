@@ -22,6 +22,7 @@ from reference import (
     build,
     finite_differences,
     label,
+    length_gradient,
     make_batch,
     norm,
     stack,
@@ -29,7 +30,8 @@ from reference import (
 )
 from torch import Tensor
 
-from gradlab.gradients.probe import EXIT_EDGES, Measurement, exit_injections, measure
+from gradlab.gradients.paths import exit_injections, query_edges
+from gradlab.gradients.probe import EXIT_EDGES, Measurement, measure
 from gradlab.models.attention import SCORES
 from gradlab.models.cells import CELLS
 from gradlab.models.loss import REDUCTIONS
@@ -52,6 +54,32 @@ def each_vector(measured: Measurement) -> Iterator[tuple[str, str, Tensor]]:
             yield path, state, vectors
 
 
+def splits(spec: Spec) -> dict[str, list[str]]:
+    """Return path -> the parts that sum to it."""
+    found = {"total": list(EXIT_EDGES)}
+    if spec["attention"] != "none":
+        found["total.query"] = [f"{edge}.query" for edge in EXIT_EDGES]
+    return found
+
+
+def assert_equals_twin(measured: Measurement, twin: Twin, batch: Batch, reduction: str) -> None:
+    """Compare every vector, at 1e-9 of its own norm.
+
+    The twin's parts through queries are differences, and carry the rounding of what they were
+    taken from: 1e-12 of its norm is allowed to them.
+    """
+    for b, n in enumerate(batch.source_lengths.tolist()):
+        truth = all_gradients(twin, batch, b, reduction)
+        assert set(truth) == set(measured.vectors)
+        for path, state, vectors in each_vector(measured):
+            whole = norm(truth[path.removesuffix(".query")][state])
+            slack = 1e-3 * whole if path.endswith(".query") else 0 * whole
+            scale = norm(truth[path][state]) + slack
+            assert_close(vectors[b, :n], truth[path][state], scale=scale)
+        for state, expected in length_gradient(twin, batch, b, reduction).items():
+            assert_close(measured.length[state][b, :n], expected)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("spec", MODELS, ids=label)
@@ -60,10 +88,9 @@ def test_every_path_equals_its_twin_and_pads_get_exactly_nothing(
 ) -> None:
     model, batch = build(**spec), make_batch(task, **SHAPES[shape])
     measured, twin = measure(model, batch), Twin(model)
+    assert_equals_twin(measured, twin, batch, "mean")
     for b, n in enumerate(batch.source_lengths.tolist()):
-        truth = all_gradients(twin, batch, b, "mean")
-        for path, state, vectors in each_vector(measured):
-            assert_close(vectors[b, :n], truth[path][state])
+        for vectors in (*(v for _, _, v in each_vector(measured)), *measured.length.values()):
             assert bool((vectors[b, n:] == 0).all())
         if measured.attention_weights is not None:
             assert bool((measured.attention_weights[b, :, n:] == 0).all())
@@ -92,11 +119,7 @@ def test_every_path_equals_finite_differences(spec: Spec, task: str, shape: str)
 @pytest.mark.parametrize("spec", ARCHITECTURES, ids=label)
 def test_every_reduction_equals_its_twin(spec: Spec, reduction: str) -> None:
     model, batch = build(cell="lstm", **spec), make_batch("reverse", [5, 2, 1])
-    measured, twin = measure(model, batch, reduction), Twin(model)
-    for b, n in enumerate(batch.source_lengths.tolist()):
-        truth = all_gradients(twin, batch, b, reduction)
-        for path, state, vectors in each_vector(measured):
-            assert_close(vectors[b, :n], truth[path][state])
+    assert_equals_twin(measure(model, batch, reduction), Twin(model), batch, reduction)
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
@@ -104,9 +127,11 @@ def test_parts_sum_to_the_total_and_shares_to_one(spec: Spec) -> None:
     model, batch = build(**spec), make_batch("copy", [6, 4, 6, 2])
     vectors = measure(model, batch).vectors
     for state in model.state_names:
+        for whole, names in splits(spec).items():
+            parts = torch.stack([vectors[name][state] for name in names])
+            assert_close(parts.sum(0), vectors[whole][state], 1e-12, scale=norm(parts).sum(0))
         total = vectors["total"][state]
         parts = torch.stack([vectors[edge][state] for edge in EXIT_EDGES])
-        assert_close(parts.sum(0), total, scale=norm(parts).sum(0))
         squared = total.square().sum((0, -1))
         share = ((parts * total).sum((1, -1)) / squared).sum(0)
         nothing_reads_it = torch.zeros(6, dtype=torch.bool)
@@ -118,13 +143,19 @@ def test_parts_sum_to_the_total_and_shares_to_one(spec: Spec) -> None:
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_absent_paths_are_zero_by_structure_and_named(spec: Spec) -> None:
-    measured = measure(build(**spec), make_batch("copy", [4, 4]))
-    expected = {"values", "keys"} if spec["attention"] == "none" else set()
-    expected |= {"bridge"} if spec["bridge"] == "none" else set()
-    assert measured.absent == expected
-    for edge in EXIT_EDGES:
-        reached = bool((measured.vectors[edge]["h"] != 0).any())
-        assert reached == (edge not in expected)
+    model = build(**spec)
+    measured = measure(model, make_batch("copy", [4, 4]))
+    edges = {"bridge"} if spec["attention"] == "none" else set(EXIT_EDGES)
+    edges -= {"bridge"} if spec["bridge"] == "none" else set()
+    asked = set() if spec["attention"] == "none" else set(edges)
+    asked &= {"bridge"} if spec["timing"] == "luong" else asked
+    assert set(query_edges(model)) == asked
+    present = edges | {f"{edge}.query" for edge in asked}
+    parts = {name for names in splits(spec).values() for name in names}
+    assert measured.absent == parts - present
+    for path in parts:
+        reached = bool((measured.vectors[path]["h"] != 0).any())
+        assert reached == (path in present)
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
@@ -134,6 +165,7 @@ def test_leaving_the_parts_out_gives_the_same_total(spec: Spec) -> None:
     assert set(without.vectors) == {"total", "direct"}
     for path, state, vectors in each_vector(without):
         assert torch.equal(vectors, with_parts.vectors[path][state])
+        assert torch.equal(without.length[state], with_parts.length[state])
 
 
 @pytest.mark.parametrize("timing", ["bahdanau", "luong"])
@@ -143,13 +175,15 @@ def test_uniform_attention_shares_the_context_gradient_equally(cell: str, timing
     model, batch = build(cell=cell, timing=timing), make_batch("copy", [n, n])
     with torch.no_grad():
         model.attention.energy.weight.zero_()  # type: ignore[union-attr,operator]
-    measured, trace = measure(model, batch), model(batch)
+    measured = measure(model, batch)
     assert measured.attention_weights is not None
     uniform = torch.full((2, n, n), 1 / n, dtype=torch.float64)
     torch.testing.assert_close(measured.attention_weights, uniform, rtol=1e-15, atol=0)
-    assert bool((measured.vectors["keys"]["h"] == 0).all())
-    loss = torch.nn.functional.cross_entropy(trace.logits.flatten(0, 1), batch.target.flatten())
-    injected = exit_injections(trace, 2 * loss, batch)["values"][0]
+    for path in ("keys", *(path for path in measured.vectors if path.endswith(".query"))):
+        assert all(bool((vectors == 0).all()) for vectors in measured.vectors[path].values())
+    with torch.no_grad():
+        states = model.encode(batch).states
+    injected = exit_injections(model, states, batch).total["values"][0]
     twin = Twin(model)
     for b in range(2):
         run = twin.run(batch, b, "mean", taps := twin.taps(batch, b))
@@ -181,18 +215,19 @@ def test_an_example_in_a_batch_is_measured_as_if_alone(spec: Spec) -> None:
         )
         for path, state, vectors in each_vector(alone):
             assert_close(together.vectors[path][state][b, :n], vectors[0])
+        for state, length in alone.length.items():
+            assert_close(together.length[state][b, :n], length[0])
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_a_source_of_one_symbol_in_a_batch_of_one(spec: Spec) -> None:
     model, batch = build(2, **spec), make_batch("copy", [1], symbols=2)
     measured = measure(model, batch)
-    truth = all_gradients(Twin(model), batch, 0, "mean")
-    for path, state, vectors in each_vector(measured):
-        assert vectors.shape == (1, 1, 4)
-        assert_close(vectors[0], truth[path][state])
-    if spec["attention"] != "none":
+    assert all(vectors.shape == (1, 1, 4) for _, _, vectors in each_vector(measured))
+    assert_equals_twin(measured, Twin(model), batch, "mean")
+    if spec["attention"] != "none":  # one weight, always 1: its score does not matter
         assert bool((measured.vectors["keys"]["h"] == 0).all())
+        assert bool((measured.vectors["total.query"]["h"] == 0).all())
         assert measured.attention_weights is not None
         assert bool((measured.attention_weights == 1).all())
 
@@ -203,11 +238,15 @@ def test_stacked_models_are_measured_together(spec: Spec) -> None:
     for reduction in REDUCTIONS:
         together = measure(stack(models), batch, reduction)
         for r, model in enumerate(models):
-            for path, state, vectors in each_vector(measure(model, batch, reduction)):
+            alone = measure(model, batch, reduction)
+            assert_close(together.loss[r], alone.loss, rtol=1e-12)
+            for path, state, vectors in each_vector(alone):
                 found = together.vectors[path][state][r]
                 parts = [together.vectors[edge][state][r] for edge in EXIT_EDGES]
                 scale = torch.stack([norm(part) for part in [*parts, vectors]]).sum(0)
                 assert_close(found, vectors, rtol=1e-12, scale=scale)
+            for state, length in alone.length.items():
+                assert_close(together.length[state][r], length, rtol=1e-11)
 
 
 # Measuring changes nothing.
@@ -272,7 +311,9 @@ def test_measuring_works_in_any_mode_and_gives_the_same(
     assert model.training == training
     for path, state, vectors in each_vector(expected):
         assert torch.equal(found.vectors[path][state], vectors)
-        assert not found.vectors[path][state].requires_grad
+        assert torch.equal(found.length[state], expected.length[state])
+        for tensor in (found.vectors[path][state], found.length[state], found.loss):
+            assert not tensor.requires_grad
 
 
 def test_a_model_and_batch_made_in_inference_mode_can_be_measured() -> None:
@@ -309,10 +350,10 @@ def test_memory_is_flat_over_200_measurements() -> None:
 class ReadsNothing(Seq2Seq):
     """A model whose decoder forgets to read the source: every exit edge is cut."""
 
-    def decode(self, inputs: Tensor, memory: Any, state: Any) -> Any:
+    def decode(self, inputs: Tensor, memory: Any, state: Any, counted: Any = None) -> Any:
         edges = memory.edges
         cut = replace(edges, values=edges.values.detach(), keys=edges.keys.detach())
-        return super().decode(inputs, replace(memory, edges=cut), state)
+        return super().decode(inputs, replace(memory, edges=cut), state, counted)
 
 
 def test_an_edge_that_the_loss_does_not_depend_on_is_an_error_not_a_zero() -> None:

@@ -14,7 +14,7 @@ from gradlab.errors import ScenarioError, StoreError
 from gradlab.lab.results import Results, open_results
 from gradlab.lab.run import Run
 from gradlab.lab.store import prepare, run_folder, stored_runs
-from gradlab.lab.tables import TABLES
+from gradlab.lab.tables import ON_REQUEST, TABLES
 from gradlab.schema import KEYS, Scenario
 
 SWEEP = {"cases": CASES, "seed": [0, 1]}
@@ -84,6 +84,15 @@ def test_a_table_is_what_the_runs_said_with_the_config_joined_on(
         pd.testing.assert_frame_equal(found, expected, check_exact=True, check_dtype=False)
     with_rows = {run_id for run_id, run in computed.items() if len(run.tables[name])}
     assert set(table["run_id"]) == with_rows
+
+
+def test_a_table_that_no_run_was_asked_for_is_empty(tmp_path: Path) -> None:
+    unasked = dict.fromkeys(("map", "hops", "jacobians"), False)
+    fill(tmp_path, tiny(training={"steps": 0}, record=unasked))
+    results = open_results(tmp_path)
+    for name in ON_REQUEST:
+        assert list(getattr(results, name))[: len(TABLES[name])] == list(TABLES[name])
+        assert len(getattr(results, name)) == 0
 
 
 def test_both_cases_of_a_shared_run_have_its_rows(results: Results) -> None:

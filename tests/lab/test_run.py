@@ -18,11 +18,13 @@ from torch import Tensor
 from gradlab.grid import Point
 from gradlab.lab.evaluation import evaluate
 from gradlab.lab.run import Run, run_point
-from gradlab.lab.tables import TABLES
+from gradlab.lab.tables import ON_REQUEST, TABLES
 from gradlab.models.loss import REDUCTIONS
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model, Record, Task, Training
 from gradlab.tasks import Batch
+
+EVERYTHING = {"map": True, "hops": True, "jacobians": True}
 
 
 def point(**keys: Any) -> Point:
@@ -31,7 +33,7 @@ def point(**keys: Any) -> Point:
         "task": {"name": "copy", "length": 4, "symbols": 4},
         "model": {"hidden": 6, "embedding": 5},
         "training": {"steps": 4, "batch": 4},
-        "record": {"every": 2, "examples": 4, "lengths": (3, 6)},
+        "record": {"every": 2, "examples": 4, "lengths": (3, 6), **EVERYTHING},
     }
     seed = keys.pop("seed", 0)
     for key, value in keys.items():
@@ -82,10 +84,15 @@ def test_tables_hold_every_column_step_and_length() -> None:
         pairs = set(zip(table["train_step"], table["source_length"], strict=True))
         assert pairs == {(step, n) for step in (0, 2, 4) for n in (3, 6)}, name
     gradients = run.tables["gradients"]
-    assert len(gradients) == 3 * (3 + 6) * 5  # checkpoints, positions, paths
+    assert len(gradients) == 3 * (3 + 6) * 9  # checkpoints, positions, paths
     assert set(run.tables["training"]["status"]) == {"ok"}
     assert run.probes.keys() == {"3.source", "3.target", "6.source", "6.target"}
     json.dumps(run.record, allow_nan=False)
+
+
+def test_tables_on_request_are_not_there_unasked() -> None:
+    unasked = {f"record__{key}": False for key in EVERYTHING}
+    assert TABLES.keys() - run_point(point(**unasked)).tables.keys() == ON_REQUEST.keys()
 
 
 def test_all_models_of_a_seed_see_the_same_probe() -> None:

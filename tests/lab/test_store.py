@@ -79,7 +79,8 @@ def test_every_table_has_exactly_its_columns_each_with_a_unit(folder: Path, name
     ("model", "absent"),
     [
         ({"attention": "none"}, b"keys,values"),
-        ({"bridge": "none"}, b"bridge"),
+        ({"bridge": "none"}, b"bridge,bridge.query"),
+        ({"timing": "luong"}, b"keys.query,values.query"),
         ({}, b""),
     ],
 )
@@ -90,6 +91,8 @@ def test_structural_zeros_are_noted_in_the_schema(
     write_run(tmp_path, each.run_id, run_point(each))
     schema = pq.read_schema(run_folder(tmp_path, each.run_id) / "gradients.parquet")
     assert schema.metadata[b"structural_zeros"] == absent
+    without = model.get("attention") == "none"
+    assert schema.metadata[b"query_paths"].startswith(b"no attention" if without else b"split")
 
 
 RECURRENT = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")

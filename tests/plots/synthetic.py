@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import synthetic_tables as tables
+
+from gradlab.gradients.decay import decay
 
 DEFAULTS: Mapping[str, object] = {
     "task.name": "copy",
@@ -29,6 +33,8 @@ DEFAULTS: Mapping[str, object] = {
 }
 
 Point = dict[str, Any]
+QUERIES = ("total", "bridge", "values", "keys")
+
 Axes = Mapping[str, Sequence[object]]
 Norm = Callable[[Point, int, int, int], float]
 """(point, source length, position, training step) -> norm"""
@@ -49,6 +55,37 @@ class Synthetic:
     positions: pd.DataFrame
     attention: pd.DataFrame = field(default_factory=pd.DataFrame)
     scenario: Title = field(default_factory=Title)
+    steps: Sequence[int] = (0,)
+    until: dict[str, int] = field(default_factory=dict)
+    """The last good training step of runs that diverged."""
+
+    @cached_property
+    def hops(self) -> pd.DataFrame:
+        return self.recorded(tables.hop_table)
+
+    @cached_property
+    def maps(self) -> pd.DataFrame:
+        return self.recorded(tables.map_table)
+
+    @cached_property
+    def lyapunov(self) -> pd.DataFrame:
+        return self.recorded(tables.lyapunov_table)
+
+    @cached_property
+    def decay(self) -> pd.DataFrame:
+        return decay(self) if len(self.gradients) else pd.DataFrame()
+
+    def recorded(self, table: Callable[[Point, int], pd.DataFrame]) -> pd.DataFrame:
+        """A table of the runs that are not missing, up to where they diverged."""
+        frames = [
+            table(point, step).assign(run_id=point["run_id"], train_step=step)
+            for point in self.runs[self.runs["status"] != "missing"].to_dict("records")
+            for step in self.steps
+            if step <= self.until.get(point["run_id"], step)
+        ]
+        if not frames:
+            return pd.DataFrame()
+        return pd.concat(frames).merge(self.runs.drop(columns="status"), on="run_id")
 
 
 def falling(point: Point, length: int, position: int, step: int) -> float:
@@ -91,10 +128,11 @@ def make(
     training = [training_row(p, s, steps[-1]) for p in points for s in steps]
     positions = [row for p in points for s in steps for row in position_rows(p, s, steps[-1])]
     runs = pd.DataFrame(points)
-    tables = []
-    for rows in (gradients, training, positions):
-        tables.append(pd.DataFrame(rows).merge(runs.drop(columns="status"), on="run_id"))
-    return Synthetic(runs, tables[0], tables[1], tables[2])
+    config = runs.drop(columns="status")
+    found = [
+        pd.DataFrame(rows).merge(config, on="run_id") for rows in (gradients, training, positions)
+    ]
+    return Synthetic(runs, *found, steps=steps)
 
 
 def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]]:
@@ -112,6 +150,9 @@ def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]
             "values": (1 - near - keys) if attention else 0.0,
             "keys": keys if attention else 0.0,
         }
+        if attention:
+            early = point["model.timing"] == "bahdanau"
+            parts |= {f"{edge}.query": 0.3 * parts[edge] if early else 0.0 for edge in QUERIES}
         for path, share in parts.items():
             nothing = share == 0 or size == 0
             rows.append(
@@ -129,6 +170,11 @@ def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]
                     "cancellation": (
                         (3.5 if step and position > length - 6 and attention else 1.2)
                         if path == "total"
+                        else np.nan
+                    ),
+                    "path_length": (
+                        tables.edges(point, length, position, step)
+                        if path == "total" and size
                         else np.nan
                     ),
                     "examples": 64,
@@ -182,6 +228,7 @@ def position_rows(point: Point, step: int, last: int) -> list[dict[str, object]]
 def diverge(results: Synthetic, run_ids: Sequence[str], after: int = 0) -> None:
     """Make runs diverge: only rows up to training step `after` stay, then a row of no numbers."""
     results.runs.loc[results.runs["run_id"].isin(run_ids), "status"] = "diverged"
+    results.until |= dict.fromkeys(run_ids, after)
     for name in ("gradients", "positions"):
         table = getattr(results, name)
         bad = table["run_id"].isin(run_ids) & (table["train_step"] > after)
