@@ -245,7 +245,7 @@ def test_a_huge_product_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "bytes_asked"), [("map", "78,336,000,000"), ("hops", "10,240,000,000")]
+    ("key", "bytes_asked"), [("map", "144,384,000,000"), ("hops", "10,240,000,000")]
 )
 def test_a_request_too_large_for_memory_is_refused_before_any_run(
     key: str, bytes_asked: str

@@ -106,7 +106,8 @@ def exit_injections(
 
 def _once_a_signal(edge: Tensor) -> Tensor:
     """Return the edge once for every signal, as a tensor that gradients can be asked for."""
-    return edge.detach().expand(SIGNALS, *edge.shape).clone().requires_grad_()
+    once_each = edge.detach().expand(SIGNALS, *edge.shape)
+    return once_each.clone(memory_format=torch.contiguous_format).requires_grad_()
 
 
 def at_last_step(gradients: tuple[Tensor, ...], states: State, batch: Batch) -> State:

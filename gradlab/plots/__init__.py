@@ -9,6 +9,7 @@ writes no file. `save` does.
     decay, exponents               how fast it falls, and how fast the encoder alone would make it
     accuracy, learning             what the models can do, after and during training
     facets, models, pairs          which panels and lines a sweep asks for
+    reference                      the path lengths that are exact without attention
     aggregate                      over seeds
     lines, canvas, caption         inside a panel, around the panels, under them
     style, words                   sizes, fonts and marks; config values in both languages

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -17,7 +14,7 @@ from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stage
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, plain
 from gradlab.plots.gradients import explain_empty, name_only_stage
-from gradlab.plots.lines import draw_chance, draw_line, key_chance, key_line
+from gradlab.plots.lines import draw_chance, draw_line, key_chance, key_line, label_lengths
 from gradlab.plots.models import Models, compare_models, keys_of_accuracy
 from gradlab.plots.results import Results
 from gradlab.plots.style import INK, Dash, Look, Mark, StyleName, drawing, sequential_marks
@@ -25,8 +22,6 @@ from gradlab.plots.words import Language, say
 
 METRICS = ("token_accuracy", "sequence_accuracy")
 FORCED: Dash = (0, (4, 1.5))
-LENGTHS_ON_LOG = 8.0
-"""Lengths that span this factor or more stand on a log axis, or the short ones would collide."""
 
 
 def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language = "en") -> Figure:
@@ -123,26 +118,6 @@ def mark_diverged(axis: Axes, look: Look, lengths: pd.Series, mark: Mark) -> Non
             lengths.astype(int), [0.0] * len(lengths), ls="", marker="x", ms=1.5 * look.marker,
             mew=0.8 * look.line, color=mark.color, label="diverged", clip_on=False, zorder=4,
         )  # fmt: skip
-
-
-def label_lengths(axes: list[Axes], lengths: Sequence[int], *, linear: bool = False) -> bool:
-    """Ticks at the lengths that exist, as many as have room; returns whether the axis is log."""
-    lengths = sorted(int(n) for n in lengths)
-    if not lengths:
-        return False
-    log = not linear and lengths[-1] / lengths[0] >= LENGTHS_ON_LOG
-    scale = math.log if log else float
-    room = 0.09 * (scale(lengths[-1]) - scale(lengths[0]))
-    ticks = [lengths[-1]]
-    for length in lengths[-2::-1]:
-        if scale(ticks[-1]) - scale(length) >= room:
-            ticks.append(length)
-    for axis in axes:
-        if log:
-            axis.set_xscale("log")
-        axis.set_xticks(ticks[::-1], [str(n) for n in ticks[::-1]])
-        axis.set_xticks([], minor=True)
-    return log
 
 
 def model_keys(look: Look, models: Models, runs: pd.DataFrame) -> list[Artist]:

@@ -43,11 +43,16 @@ class Page:
 
 
 def blank(
-    look: Look, rows: int, columns: int, count: int, *, share_y: str = "all", share_x: str = "all"
-) -> tuple[Figure, list[Axes]]:
-    """An empty figure with `count` panels in reading order; the cells left over are removed."""
+    look: Look, rows: int, columns: int, count: int, *, share_y: str = "all", share_x: str = "all",
+    taller: float = 1.0,
+) -> tuple[Figure, list[Axes]]:  # fmt: skip
+    """An empty figure with `count` panels in reading order; the cells left over are removed.
+
+    `taller` stretches the panels, as far as the figure stays landscape.
+    """
     width = max(look.width, columns * look.panel_width + 0.16 * look.width)
     height = max(look.height, rows * look.panel_height + 0.32 * look.height)
+    height = max(height, min(rows * taller * look.panel_height + 0.32 * look.height, 0.8 * width))
     figure = Figure(figsize=(width, max(height, 0.5 * width)), dpi=look.dpi)
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, sharex=share_x, sharey=share_y, squeeze=False)  # type: ignore[call-overload]
@@ -123,32 +128,9 @@ def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figu
     """Place everything around the panels, lay the panels out in what is left, and freeze."""
     width, height = figure.get_figwidth(), figure.get_figheight()
     pad = 0.6 * look.text / INCH
-    line = {size: LEADING * size / INCH for size in (look.title, look.heading, look.text)}
-
-    usable = (width - 2 * pad) * INCH
-    top = height - pad
-    title = wrap(look, page.title, look.title * 1.12, usable)
-    write(figure, look, pad, top, title, look.title, va="top", weight="bold", gid="title")
-    top -= line[look.title] * (1 + title.count("\n"))
-    subtitle = wrap(look, page.subtitle, look.text, usable)
-    write(figure, look, pad, top, subtitle, look.text, va="top", color=GREY, gid="subtitle")
-    top -= line[look.text] * (1.2 + subtitle.count("\n"))
-
-    caption = wrap(look, " ".join(page.caption), look.text, usable)
-    write(
-        figure,
-        look,
-        pad,
-        pad,
-        caption,
-        look.text,
-        va="bottom",
-        color=INK,
-        linespacing=1.2,
-        gid="caption",
-    )
-    bottom = pad + line[look.text] * (1.1 + caption.count("\n"))
-    left = pad + (line[look.heading] + pad / 2 if page.y_label else 0)
+    line = LEADING * look.heading / INCH
+    top, bottom = write_words(figure, look, page, pad)
+    left = pad + (line + pad / 2 if page.y_label else 0)
 
     right = width - pad
     for handle in page.handles:
@@ -157,18 +139,36 @@ def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figu
         side, box = place_legend(figure, page, pad, top)
         right, top = (right - box[0] - pad, top) if side else (right, top - box[1] - pad / 2)
 
-    floor = bottom + (line[look.heading] if page.x_label else pad / 2)
+    floor = bottom + (line if page.x_label else pad / 2)
     rect = (left / width, floor / height, (right - left) / width, (top - floor) / height)
     gap = 0.35 * look.text / INCH
-    figure.set_layout_engine(ConstrainedLayoutEngine(rect=rect, w_pad=gap, h_pad=gap))
-    figure.draw_without_rendering()
+    engine = ConstrainedLayoutEngine(rect=rect, w_pad=gap, h_pad=gap)
+    engine.execute(figure)
     set_titles(look, axes, page.titles, min(a.get_position().width for a in axes) * width)
     for _ in range(2):  # ticks follow the size of the panels, and their room the ticks
-        figure.draw_without_rendering()
+        engine.execute(figure)
     freeze(figure)
 
     write_axis_labels(figure, axes, look, page, bottom)
     return figure
+
+
+def write_words(figure: Figure, look: Look, page: Page, pad: float) -> tuple[float, float]:
+    """Title and subtitle at the top, caption at the bottom; the heights in inches between them."""
+    usable = (figure.get_figwidth() - 2 * pad) * INCH
+    leading = LEADING / INCH
+    top = figure.get_figheight() - pad
+    title = wrap(look, page.title, look.title * 1.12, usable)
+    write(figure, look, pad, top, title, look.title, va="top", weight="bold", gid="title")
+    top -= leading * look.title * (1 + title.count("\n"))
+    subtitle = wrap(look, page.subtitle, look.text, usable)
+    write(figure, look, pad, top, subtitle, look.text, va="top", color=GREY, gid="subtitle")
+    top -= leading * look.text * (1.2 + subtitle.count("\n"))
+
+    caption = wrap(look, " ".join(page.caption), look.text, usable)
+    below: dict[str, Any] = {"va": "bottom", "color": INK, "linespacing": 1.2, "gid": "caption"}
+    write(figure, look, pad, pad, caption, look.text, **below)
+    return top, pad + leading * look.text * (1.1 + caption.count("\n"))
 
 
 def write(

@@ -13,12 +13,11 @@ from matplotlib.transforms import ScaledTranslation
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
-from gradlab.plots.accuracy import label_lengths
 from gradlab.plots.aggregate import at_stages, stage_key, stages_of
 from gradlab.plots.canvas import INCH, Page, blank, finish, note
 from gradlab.plots.facets import facets, varying_keys
 from gradlab.plots.gradients import about_norm, name_only_stage
-from gradlab.plots.lines import decades, key_line, marker_style
+from gradlab.plots.lines import decades, key_line, label_lengths, marker_style
 from gradlab.plots.models import Models, compare_models
 from gradlab.plots.results import Results
 from gradlab.plots.style import Look, Mark, StyleName, drawing
@@ -26,7 +25,7 @@ from gradlab.plots.words import Language, say
 
 REASONS = ("no_fit", "no_law", "level", "grows")
 """Why a profile has no half-life; the rows of the strip at the top, upwards."""
-ROW = 0.11
+ROW = 0.13
 """Height of a row of the strip, as a share of the axis."""
 NARROWEST = math.log10(4)
 COUNTS = ["zeros", "subnormal", "nonfinite"]

@@ -8,12 +8,19 @@ from matplotlib.figure import Figure
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
-from gradlab.plots.aggregate import at_stages, longest, one_per_seed, stage_key, stages_of
+from gradlab.plots.aggregate import (
+    at_stages,
+    longest,
+    one_per_seed,
+    over_seeds,
+    stage_key,
+    stages_of,
+)
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, varying_keys
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.heatmap import state_longest
-from gradlab.plots.lines import draw_line, key_line, mark_beyond
+from gradlab.plots.lines import draw_line, key_line, mark_beyond, marker_style
 from gradlab.plots.results import Results
 from gradlab.plots.shares import CANCELLATION_LIMIT, label_shares, share_limits
 from gradlab.plots.style import INK, Look, Mark, StyleName, categorical_marks, drawing
@@ -97,9 +104,21 @@ def hop_panels(
             counts.append(
                 draw_line(axis, look, line, "hops", "share", mark, label=name, place=place)
             )
+            point_at_largest(axis, look, line, mark)
             beyond += mark_beyond(axis, look, line, "hops", "share", mark, limits)
         explain_empty(axis, look, rows, "share")
     return counts, beyond
+
+
+def point_at_largest(axis: Axes, look: Look, line: pd.DataFrame, mark: Mark) -> None:
+    """A marker at the largest share of a line, which may be a spike between the line's markers."""
+    table = over_seeds(line, ["hops"], "share", log=False).dropna(subset="centre")
+    if len(table):
+        peak = table.loc[[table["centre"].abs().idxmax()]]
+        axis.plot(
+            peak["hops"], peak["centre"], ls="", color=mark.color, label="peak", zorder=3,
+            **marker_style(look, mark),
+        )  # fmt: skip
 
 
 def about(look: Look, results: Results, frame: pd.DataFrame) -> list[str]:

@@ -15,10 +15,10 @@ from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
 from gradlab.plots.aggregate import at_stages, one_per_seed, stage_key, stages_of, usable
 from gradlab.plots.canvas import Page, finish
-from gradlab.plots.facets import Facets, facets, varying_keys
+from gradlab.plots.facets import Facets, varying_keys
 from gradlab.plots.gradients import about_norm, explain_empty, name_only_stage
 from gradlab.plots.lines import draw_line, key_line, marker_style
-from gradlab.plots.pairs import blank_pairs, pair_titles
+from gradlab.plots.pairs import blank_pairs, pair_layout, pair_titles
 from gradlab.plots.results import Results
 from gradlab.plots.style import INK, Dash, Look, Mark, StyleName, drawing, sequential_marks
 from gradlab.plots.words import Language, say
@@ -35,15 +35,17 @@ def lyapunov(results: Results, *, style: StyleName = "lecture", lang: Language =
     stage.
     """
     frame, points = exponent_rows(results), stages_of(results.runs)
-    layout = facets(points, [*varying_keys(results.runs, frame), *stage_key(points)])
+    layout = pair_layout(points, [*varying_keys(results.runs, frame), *stage_key(points)])
     frame = one_per_seed(layout.locate(frame), ["panel", "source_length", "index"])
     rates = measured_rates(results, frame, layout)
     lengths = sorted(int(n) for n in frame["source_length"].unique())
     with drawing(style, lang) as look:
-        count, stages = len(layout.panels), points["stage"].nunique()
-        figure, pairs = blank_pairs(look, count, stages, share_x="none", share_y="none")
+        figure, pairs = blank_pairs(look, layout, share_x="col", share_y="none")
         counts = []
         set_axes(pairs, look, frame, rates)
+        for left, right in pairs[-layout.columns :]:
+            left.set_xlabel(say(look.lang, "index"))
+            right.set_xlabel(say(look.lang, "largest_exponent"))
         for panel, (axes, rows) in enumerate(zip(pairs, layout.split(frame), strict=True)):
             own = rates[rates["panel"] == panel]
             counts += pair_panels(axes, look, rows, own, lengths)
@@ -52,6 +54,7 @@ def lyapunov(results: Results, *, style: StyleName = "lecture", lang: Language =
             say(look.lang, "lyapunov"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
             pair_titles(names, say(look.lang, "exponents"), say(look.lang, "measured")),
+            y_label=say(look.lang, "rate"),
             handles=legend(look, lengths),
             caption=[
                 *about(look, results, rates),
@@ -104,12 +107,8 @@ def set_axes(
     for left, right in pairs:
         left.set_ylim(*spectrum)
         left.axhline(0, color=INK, lw=0.5 * look.line, label="zero", zorder=1.5)
-        left.set_xlabel(say(look.lang, "index"))
-        left.set_ylabel(say(look.lang, "exponent"))
         right.set(xlim=square, ylim=square)
         right.plot(square, square, color=INK, ls=DIAGONAL, lw=0.5 * look.line, label="diagonal")
-        right.set_xlabel(say(look.lang, "largest_exponent"))
-        right.set_ylabel(say(look.lang, "measured_rate"))
         right.locator_params(nbins=4)
         for scale in (left.yaxis, right.xaxis, right.yaxis):
             scale.set_major_formatter(lambda value, _: f"{value:g}".replace("-", minus))

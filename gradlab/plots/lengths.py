@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
-from gradlab.plots.accuracy import label_lengths
 from gradlab.plots.aggregate import (
     at_stages,
     one_per_seed,
@@ -25,17 +24,17 @@ from gradlab.plots.aggregate import (
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import MOST_COLUMNS, Facets, distinct, facets, varying_keys
 from gradlab.plots.gradients import explain_empty, name_only_stage, total_norms
-from gradlab.plots.lines import draw_line, key_line, mark_beyond
+from gradlab.plots.lines import draw_line, key_line, label_lengths, mark_beyond
 from gradlab.plots.models import Models, compare_models
+from gradlab.plots.reference import draw_reference, key_references, with_reference
 from gradlab.plots.results import Results
 from gradlab.plots.shares import CANCELLATION_LIMIT, CANCELS, cancelled, key_cancels
-from gradlab.plots.style import INK, Dash, Look, StyleName, drawing, sequential_marks
+from gradlab.plots.style import Look, StyleName, drawing, sequential_marks
 from gradlab.plots.words import Language, say
 
 CELL = ["panel", "source_length", "position"]
 LENGTH = "path_length"
-REFERENCES: dict[str, Dash] = {"reference_last": (0, (5, 2)), "reference_shortest": (0, (1, 1.5))}
-HATCHED_HEIGHT = 0.06
+HATCHED_HEIGHT = 0.1
 """Of the axis: how far the hatching reaches around a line."""
 
 
@@ -69,6 +68,7 @@ def path_length(results: Results, *, style: StyleName = "lecture", lang: Languag
     plan = plan_blocks(results)
     points = stages_of(results.runs)
     with drawing(style, lang) as look:
+        look = replace(look, marker=0.75 * look.marker)  # short lengths stand close together
         figure, upper, lower = draw_blocks(look, plan)
         limits = (-0.04 * (top := highest(plan)), top)
         for axis in (*upper, *lower):
@@ -76,14 +76,13 @@ def path_length(results: Results, *, style: StyleName = "lecture", lang: Languag
         counts, beyond = profile_panels(upper, look, plan, limits)
         more, beyond_ends = end_panels(lower, look, plan, limits)
         titles = name_only_stage(look, plan.profiles.titles(look.lang), points)
-        block, at_first = say(look.lang, "profile"), say(look.lang, "first_state")
+        at_first = say(look.lang, "first_state")
         ends = name_only_stage(look, plan.ends.titles(look.lang), points)
-        named = [" · ".join(part for part in (title, block) if part) for title in titles]
-        named += [" · ".join(part for part in (title, at_first) if part) for title in ends]
+        titles += [" · ".join(part for part in (title, at_first) if part) for title in ends]
         page = Page(
             say(look.lang, "path_length"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, plan.frame),
-            named,
+            titles,
             y_label=say(look.lang, "edges"),
             handles=legend(look, plan),
             caption=[
@@ -119,21 +118,6 @@ def plan_blocks(results: Results) -> Plan:
     return Plan(profiles, ends, models, frame, cancelled(frame, CELL))
 
 
-def with_reference(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add `reference`: the edges from the last (or, for other losses, first) target token to h_i.
-
-    (n + delay - i) + 1 + j without attention, where the last state alone starts the decoder; NaN
-    for other models.
-    """
-    target = frame["source_length"].where(frame["record.loss"] == "last", 1)
-    remaining = frame["source_length"] + frame["task.delay"] - frame["position"]
-    known = (frame["model.kind"] == "seq2seq") & (frame["model.bridge"] == "initial")
-    for key, simple in (("model.layers", 1), ("model.bidirectional", False)):
-        known &= frame[key] == simple if key in frame else True
-    name = (frame["record.loss"] == "last").map({True: "last", False: "shortest"})
-    return frame.assign(reference=(remaining + 1 + target).where(known), which="reference_" + name)
-
-
 def highest(plan: Plan) -> float:
     """The top of the axis: over all references, and all lengths where no parts oppose."""
     table = plan.frame.merge(plan.cancelling[CELL].assign(opposed=True), on=CELL, how="left")
@@ -147,7 +131,7 @@ def draw_blocks(look: Look, plan: Plan) -> tuple[Figure, list[Axes], list[Axes]]
     columns, count = plan.columns, len(plan.profiles.panels)
     above = -(-count // columns) * columns if count > 1 else count
     total = above + len(plan.ends.panels)
-    figure, axes = blank(look, -(-total // columns), columns, total, share_x="none")
+    figure, axes = blank(look, -(-total // columns), columns, total, share_x="none", taller=1.25)
     for hole in axes[count:above]:
         hole.remove()
     upper, lower = axes[:count], axes[above:]
@@ -157,6 +141,7 @@ def draw_blocks(look: Look, plan: Plan) -> tuple[Figure, list[Axes], list[Axes]]
         axis.set_xlim(span[0] - margin, span[1] + margin)
         bottom = i + columns >= count
         axis.tick_params(labelbottom=bottom)
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set_xlabel(say(look.lang, "timestep") if bottom else "")
     for axis in lower:
         axis.set_xlabel(say(look.lang, "length"))
@@ -223,15 +208,6 @@ def hatch(
         )  # fmt: skip
 
 
-def draw_reference(axis: Axes, look: Look, rows: pd.DataFrame, x: str) -> None:
-    """The exact length without attention, over the lines that may follow it."""
-    for name, line in rows.dropna(subset="reference").groupby("which"):
-        table = line.drop_duplicates(x).sort_values(x)
-        dash = REFERENCES[str(name)]
-        axis.plot(table[x], table["reference"], color=INK, ls=dash, lw=0.5 * look.line,
-                  label=name, zorder=4)  # fmt: skip
-
-
 def legend(look: Look, plan: Plan) -> list[Artist]:
     """Entries of the lengths, the models, the references and the hatching, where there are any."""
     marks = sequential_marks(len(plan.lengths))
@@ -240,11 +216,7 @@ def legend(look: Look, plan: Plan) -> list[Artist]:
     ]
     named = zip(plan.models.marks, plan.models.labels(look.lang), strict=True)
     keys += [key_line(look, mark, label) for mark, label in named if label]
-    shown = set(plan.frame.loc[plan.frame["reference"].notna(), "which"])
-    for name, dash in REFERENCES.items():
-        if name in shown:
-            label = say(look.lang, name)
-            keys.append(Line2D([], [], color=INK, ls=dash, lw=0.5 * look.line, label=label))
+    keys += key_references(look, plan.frame)
     if len(plan.cancelling):
         keys.append(key_cancels(say(look.lang, "parts_oppose")))
     return keys

@@ -21,6 +21,8 @@ from gradlab.plots.aggregate import (
 from gradlab.plots.style import GREY, Look, Mark
 
 MARKERS_PER_LINE = 12
+LENGTHS_ON_LOG = 8.0
+"""Lengths that span this factor or more stand on a log axis, or the short ones would collide."""
 
 
 def draw_line(
@@ -180,3 +182,23 @@ def set_log_axis(
         axis.set_yticks([], minor=True)
         if rows:
             axis.axhspan(10 ** max(bottom, -307.0), 10**floor, color="#eeeeee", lw=0, zorder=0)
+
+
+def label_lengths(axes: list[Axes], lengths: Sequence[int], *, linear: bool = False) -> bool:
+    """Ticks at the lengths that exist, as many as have room; returns whether the axis is log."""
+    lengths = sorted(int(n) for n in lengths)
+    if not lengths:
+        return False
+    log = not linear and lengths[-1] / lengths[0] >= LENGTHS_ON_LOG
+    scale = math.log if log else float
+    room = 0.09 * (scale(lengths[-1]) - scale(lengths[0]))
+    ticks = [lengths[-1]]
+    for length in lengths[-2::-1]:
+        if scale(ticks[-1]) - scale(length) >= room:
+            ticks.append(length)
+    for axis in axes:
+        if log:
+            axis.set_xscale("log")
+        axis.set_xticks(ticks[::-1], [str(n) for n in ticks[::-1]])
+        axis.set_xticks([], minor=True)
+    return log

@@ -23,7 +23,7 @@ from gradlab.plots.facets import Facets, facets, varying_keys
 from gradlab.plots.gradients import name_only_stage
 from gradlab.plots.heatmap import about_cells, cell_keys, cells, colour_bar, heat, state_longest
 from gradlab.plots.lines import positive_range
-from gradlab.plots.pairs import blank_pairs, pair_titles
+from gradlab.plots.pairs import blank_pairs, pair_layout, pair_titles
 from gradlab.plots.results import Results
 from gradlab.plots.style import Look, StyleName, drawing
 from gradlab.plots.words import Language, say
@@ -43,11 +43,12 @@ def gradient_map(
     """
     frame, points = map_rows(results), stages_of(results.runs)
     keys = [key for key in varying_keys(results.runs, frame) if key != "record.loss"]
-    layout = facets(points, [*keys, *stage_key(points)])
+    keys = [*keys, *stage_key(points)]
+    layout = pair_layout(points, keys) if frame[WEIGHT].notna().any() else facets(points, keys)
     frame = one_per_seed(longest(layout.locate(frame), "panel"), CELL)
     attentive = set(frame.loc[frame[WEIGHT].notna(), "panel"])
     with drawing(style, lang) as look:
-        figure, left, right = draw_grid(look, layout, frame, points, attentive)
+        figure, left, right = draw_grid(look, layout, frame, attentive)
         norms = draw_maps(figure, left, right, look, frame)
         names, sentence = state_longest(look, layout, frame)
         names = name_only_stage(look, names, points)
@@ -85,7 +86,7 @@ def map_rows(results: Results) -> pd.DataFrame:
 
 
 def draw_grid(
-    look: Look, layout: Facets, frame: pd.DataFrame, points: pd.DataFrame, attentive: set[int]
+    look: Look, layout: Facets, frame: pd.DataFrame, attentive: set[int]
 ) -> tuple[Figure, list[Axes], dict[int, Axes]]:
     """Empty panels: a gradient for each panel, and by its index the weights where there are any."""
     same = "all" if frame.groupby("panel")["source_length"].max().nunique() == 1 else "none"
@@ -93,8 +94,7 @@ def draw_grid(
     if not attentive:
         figure, axes = blank(look, layout.rows, layout.columns, count, share_x=same, share_y=same)
         return figure, axes, {}
-    stages = points["stage"].nunique()
-    figure, pairs = blank_pairs(look, count, stages, share_x=same, share_y=same)
+    figure, pairs = blank_pairs(look, layout, share_x=same, share_y=same)
     for panel, (_, axis) in enumerate(pairs):
         if panel not in attentive:
             axis.remove()

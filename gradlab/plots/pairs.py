@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gradlab.plots.canvas import blank
-from gradlab.plots.facets import MOST_COLUMNS, grid_cost
+from gradlab.plots.facets import MOST_COLUMNS, Facets, distinct, grid_cost
 from gradlab.plots.style import Look
 
 MISALIGNED = 0.2
@@ -25,13 +26,20 @@ def pairs_across(count: int, stages: int) -> int:
     return min(range(1, min(count, MOST_COLUMNS // 2) + 1), key=cost)
 
 
+def pair_layout(points: pd.DataFrame, keys: list[str]) -> Facets:
+    """One pair a combination of `keys` that exists, the last key changing fastest."""
+    panels, stages = distinct(points, keys), points["stage"].nunique()
+    return Facets(tuple(keys), tuple(panels), pairs_across(len(panels), stages))
+
+
 def blank_pairs(
-    look: Look, count: int, stages: int, *, share_x: str, share_y: str
+    look: Look, layout: Facets, *, share_x: str, share_y: str
 ) -> tuple[Figure, list[tuple[Axes, Axes]]]:
-    """An empty figure with `count` pairs of panels in reading order."""
-    across = pairs_across(count, stages)
-    rows = -(-count // across)
-    figure, axes = blank(look, rows, 2 * across, 2 * count, share_x=share_x, share_y=share_y)
+    """An empty figure with a pair of panels for each of the layout, in reading order."""
+    columns, count = 2 * layout.columns, 2 * len(layout.panels)
+    figure, axes = blank(
+        look, layout.rows, columns, count, share_x=share_x, share_y=share_y, taller=1.25
+    )
     return figure, list(zip(axes[::2], axes[1::2], strict=True))
 
 

@@ -75,7 +75,7 @@ class Synthetic:
     def decay(self) -> pd.DataFrame:
         return decay(self) if len(self.gradients) else pd.DataFrame()
 
-    def recorded(self, table: Callable[[Point, int], pd.DataFrame]) -> pd.DataFrame:
+    def recorded(self, table: Callable[[Any, int], pd.DataFrame]) -> pd.DataFrame:
         """A table of the runs that are not missing, up to where they diverged."""
         frames = [
             table(point, step).assign(run_id=point["run_id"], train_step=step)
@@ -132,7 +132,25 @@ def make(
     found = [
         pd.DataFrame(rows).merge(config, on="run_id") for rows in (gradients, training, positions)
     ]
-    return Synthetic(runs, *found, steps=steps)
+    return Synthetic(runs, found[0], found[1], found[2], steps=steps)
+
+
+def shares_of(point: Point, step: int, length: int, position: int) -> dict[str, float]:
+    """The signed share of each path; keys pull the other way once trained."""
+    attention = point["model.attention"] != "none"
+    near = 0.55 ** (length - position)
+    keys = (0.2 if step == 0 else -0.9) + 0.05 * np.sin(position + point["seed"])
+    parts = {
+        "total": 1.0,
+        "direct": 0.5,
+        "bridge": near if attention else 1.0,
+        "values": (1 - near - keys) if attention else 0.0,
+        "keys": keys if attention else 0.0,
+    }
+    if attention:
+        early = point["model.timing"] == "bahdanau"
+        parts |= {f"{edge}.query": 0.3 * parts[edge] if early else 0.0 for edge in QUERIES}
+    return parts
 
 
 def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]]:
@@ -141,18 +159,7 @@ def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]
     rows: list[dict[str, object]] = []
     for position in range(1, length + 1):
         size = norm(point, length, position, step)
-        near = 0.55 ** (length - position)
-        keys = (0.2 if step == 0 else -0.9) + 0.05 * np.sin(position + point["seed"])
-        parts = {
-            "total": 1.0,
-            "direct": 0.5,
-            "bridge": near if attention else 1.0,
-            "values": (1 - near - keys) if attention else 0.0,
-            "keys": keys if attention else 0.0,
-        }
-        if attention:
-            early = point["model.timing"] == "bahdanau"
-            parts |= {f"{edge}.query": 0.3 * parts[edge] if early else 0.0 for edge in QUERIES}
+        parts = shares_of(point, step, length, position)
         for path, share in parts.items():
             nothing = share == 0 or size == 0
             rows.append(

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 Point = dict[str, Any]
-LARGEST = 40
+LARGEST = 20
 """Maps and hops of longer sources are cut off here; they grow with the square of the length."""
-PLACE = {"state": "h", "layer": 1, "direction": "forward"}
+PLACE: dict[str, Any] = {"state": "h", "layer": 1, "direction": "forward"}
 
 
 def edges(point: Point, length: int, position: int, step: int) -> float:
@@ -36,7 +36,7 @@ def hop_table(point: Point, step: int) -> pd.DataFrame:
             share = share / share.sum()
         frame = pd.DataFrame({"hops": hops, "share": share, "norm_mean": abs(share) * 1e-3})
         rows.append(frame.assign(position=position))
-    return pd.concat(rows).assign(source_length=length, **PLACE)
+    return pd.concat(rows).assign(source_length=point["task.length"], **PLACE)
 
 
 def map_table(point: Point, step: int) -> pd.DataFrame:
@@ -53,7 +53,7 @@ def map_table(point: Point, step: int) -> pd.DataFrame:
         norm = 10 ** (-1 + 0.05 * np.sin(point["seed"])) * weight + 1e-6
     return pd.DataFrame(
         {"target_position": target, "position": source, "gradient_norm": norm}
-    ).assign(attention_weight=weight, source_length=length, **PLACE)
+    ).assign(attention_weight=weight, source_length=point["task.length"], **PLACE)
 
 
 def lyapunov_table(point: Point, step: int) -> pd.DataFrame:
@@ -61,5 +61,5 @@ def lyapunov_table(point: Point, step: int) -> pd.DataFrame:
     index = np.arange(1, point["model.hidden"] + 1)
     largest = -0.43 + 0.3 * bool(step) + 0.02 * np.sin(point["seed"])
     exponent = largest - 1.2 * (index - 1) / len(index) - 1.0 / point["task.length"]
-    frame = pd.DataFrame({"index": index, "exponent": exponent, "source_length": 1})
+    frame = pd.DataFrame({"index": index, "exponent": exponent})
     return frame.assign(source_length=point["task.length"], layer=1, direction="forward")
