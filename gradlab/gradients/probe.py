@@ -15,13 +15,14 @@ gradients, its mode and every random state stay as they were.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gradlab.gradients.paths import exit_injections, query_edges
+from gradlab.limits import CHUNK_BYTES, measure_bytes
 from gradlab.models.cells import State
 from gradlab.models.seq2seq import Encoded, Seq2Seq
 from gradlab.tasks import Batch
@@ -61,6 +62,41 @@ def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = T
     Teacher-forced, float64. Padded positions have exactly zero gradient.
     """
     twin = copy.deepcopy(model).to(torch.float64).requires_grad_(False)
+    parts = [_measure(twin, part, loss, paths) for part in _pieces(twin, batch)]
+    if len(parts) == 1:
+        return parts[0]
+    weights = [part.attention_weights for part in parts if part.attention_weights is not None]
+    first = parts[0]
+    return Measurement(
+        vectors={
+            path: {state: _join([part.vectors[path][state] for part in parts]) for state in states}
+            for path, states in first.vectors.items()
+        },
+        length={state: _join([part.length[state] for part in parts]) for state in first.length},
+        absent=first.absent,
+        loss=torch.cat([part.loss for part in parts], dim=-1),
+        attention_weights=_join(weights) if weights else None,
+    )
+
+
+def _pieces(model: Seq2Seq, batch: Batch) -> Iterator[Batch]:
+    """Yield the batch in pieces of examples that fit in memory; they do not depend on another."""
+    examples = batch.source.shape[-2]
+    each = measure_bytes(batch.source.shape[-1], batch.target.shape[-1], model.spec.hidden)
+    size = max(1, CHUNK_BYTES // each)
+    if examples <= size or batch.source.dim() > 2:
+        yield batch
+        return
+    for start in range(0, examples, size):
+        yield batch.examples(slice(start, start + size))
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    """Put the examples (..., batch, n or k, features) of the pieces together again."""
+    return torch.cat(parts, dim=-3)
+
+
+def _measure(twin: Seq2Seq, batch: Batch, loss: str, paths: bool) -> Measurement:
     encoded = twin.encode(batch)
     entering = exit_injections(twin, encoded.states, batch, loss)
     through_query = {f"{edge}.query": entering.query[edge] for edge in query_edges(twin)}

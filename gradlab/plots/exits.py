@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
@@ -97,6 +98,7 @@ def hop_panels(
     for axis, rows in zip(axes, layout.split(frame), strict=True):
         axis.set_ylim(*limits)
         label_shares(axis, look, limits[1] - limits[0])
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         for level in (0, 1):
             axis.axhline(level, color=INK, lw=look.thin, zorder=1.5, label="reference")
         for place, (name, mark) in enumerate(STATES.items()):

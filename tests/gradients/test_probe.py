@@ -410,3 +410,22 @@ def test_attention_keeps_the_gradient_alive_at_every_length(attention: str) -> N
         total = measure(model, batch, "sum").vectors["total"]["h"]
         sizes.append(float(norm(total[:, 0]).mean()))
     assert sizes[1] > sizes[0] / 30
+
+
+@pytest.mark.parametrize("attention", ["none", "additive"])
+def test_a_measurement_in_pieces_equals_the_whole(
+    monkeypatch: pytest.MonkeyPatch, attention: str
+) -> None:
+    model = build(cell="lstm", attention=attention, timing="bahdanau", bridge="initial")
+    batch = make_batch("copy", **SHAPES["variable"])
+    whole = measure(model, batch)
+    monkeypatch.setattr("gradlab.gradients.probe.CHUNK_BYTES", 1)
+    pieces = measure(model, batch)
+    assert pieces.absent == whole.absent
+    for path, state, vectors in each_vector(pieces):
+        assert_close(vectors, whole.vectors[path][state])
+    for state, length in pieces.length.items():
+        assert_close(length, whole.length[state])
+    assert_close(pieces.loss, whole.loss)
+    if whole.attention_weights is not None and pieces.attention_weights is not None:
+        assert_close(pieces.attention_weights, whole.attention_weights)

@@ -78,7 +78,8 @@ def measurement(total: np.ndarray, parts: dict[str, np.ndarray] | None = None) -
     as_tensors: dict[str, dict[str, Tensor]] = {
         path: {"h": torch.from_numpy(vector)} for path, vector in vectors.items()
     }
-    return Measurement(as_tensors, frozenset(), torch.zeros(len(total)), None)
+    length = {"h": 7 * as_tensors["total"]["h"]}  # as if all had come over seven edges
+    return Measurement(as_tensors, length, frozenset(), torch.zeros(len(total)), None)
 
 
 def total_rows(measured: Measurement) -> pd.DataFrame:
@@ -103,6 +104,7 @@ def test_statistics_over_examples_are_hand_computed(size: float) -> None:
         assert row[column] == pytest.approx(size * value, rel=1e-13, abs=0), column
     assert (row["examples"], row["zeros"], row["position"]) == (4, 1, 1)
     assert row["share"] == pytest.approx(1, rel=1e-14)
+    assert row["path_length"] == pytest.approx(7, rel=1e-14)
 
 
 def test_a_true_zero_and_a_tiny_number_are_told_apart() -> None:
@@ -153,3 +155,11 @@ def test_without_parts_there_are_two_paths_and_no_cancellation() -> None:
     rows = summarise(measure(build(), make_batch("copy", [4, 4]), paths=False))
     assert set(rows["path"]) == {"total", "direct"}
     assert bool(rows["cancellation"].isna().all())
+
+
+def test_only_a_total_that_is_not_zero_has_a_length() -> None:
+    total = np.zeros((3, 2, 2))
+    total[:, 0] = 1e-300
+    rows = summarise(measurement(total))
+    with_length = rows[rows["path_length"].notna()]
+    assert list(zip(with_length["path"], with_length["position"], strict=True)) == [("total", 1)]
