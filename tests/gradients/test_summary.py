@@ -134,7 +134,8 @@ def test_rows_of_a_measurement(spec: dict[str, Any]) -> None:
     measured = measure(model, batch)
     rows = summarise(measured)
     assert set(rows.columns) == set(TABLES["gradients"]) - {"train_step", "source_length"}
-    assert len(rows) == len(model.state_names) * 5 * 4
+    paths = 5 if model.attention is None else 9  # with attention, four more through queries
+    assert len(rows) == len(model.state_names) * paths * 4
     for (state, path), group in rows.groupby(["state", "path"]):
         vectors = measured.vectors[str(path)][str(state)]
         np.testing.assert_allclose(
