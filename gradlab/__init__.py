@@ -7,11 +7,11 @@ The map of the house, in the order in which things happen:
     grid                     a scenario -> the points of its sweep, each with its run id
     tasks, seeding           copy and reverse batches, drawn by key
     models                   cells and their adjoints, attention, the encoder-decoder, the loss
-    gradients                the total gradient at every encoder state, its parts, their summary
+    gradients                the total gradient at every encoder state, its parts, how far it came
     lab                      training, one run, the sweep of runs, the tables on disk
     plots                    tables -> figures
     cli, drawing, progress   the commands, the figures they draw, what they say meanwhile
-    errors                   every error meant for people
+    errors, limits           every error meant for people; what fits in memory
 
 Imports point one way: scenario, tasks <- models <- gradients, lab <- cli and lab.results <- plots.
 

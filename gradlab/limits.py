@@ -9,8 +9,8 @@ LARGEST_EXAMPLE = 2 * 2**30  # of memory; one example is the smallest chunk
 def measure_bytes(source_length: int, target_length: int, hidden: int) -> int:
     """Return about how many bytes the heap grows to while one example is measured.
 
-    What is kept grows with n k; but each decoder step's working memory, n x hidden for each of three
-    signals, leaves a gap in the heap that small kept tensors then split.
+    What is kept grows with n k; but the working memory of each decoder step, n x hidden for each of
+    three signals, leaves a gap in the heap that small kept tensors then split.
     """
     return 8 * 3 * target_length * hidden * (source_length + 20)
 

@@ -30,7 +30,8 @@ from torch import Tensor
 from gradlab.errors import GradlabError
 from gradlab.models.cells import CELLS, Cell, Coefficients
 from gradlab.models.recurrence import linearise, states_before
-from gradlab.models.seq2seq import Seq2Seq, Trace
+from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.trace import Trace
 from gradlab.tasks import Batch
 
 CHUNK = 2**22

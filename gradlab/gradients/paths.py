@@ -24,7 +24,8 @@ from torch import Tensor
 
 from gradlab.models.cells import State
 from gradlab.models.loss import example_loss
-from gradlab.models.seq2seq import Counted, ExitEdges, Seq2Seq
+from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.trace import Counted, ExitEdges
 from gradlab.tasks import Batch
 
 SIGNALS = 3

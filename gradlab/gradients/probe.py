@@ -24,7 +24,8 @@ from torch import Tensor
 from gradlab.gradients.paths import exit_injections, query_edges
 from gradlab.limits import CHUNK_BYTES, measure_bytes
 from gradlab.models.cells import State
-from gradlab.models.seq2seq import Encoded, Seq2Seq
+from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.trace import Encoded
 from gradlab.tasks import Batch
 
 EXIT_EDGES = ("bridge", "values", "keys")

@@ -11,7 +11,8 @@ from torch import Tensor
 from gradlab.grid import Point
 from gradlab.lab.run import build_model
 from gradlab.models.loss import example_loss, token_loss
-from gradlab.models.seq2seq import Seq2Seq, Trace
+from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.trace import Trace
 from gradlab.tasks import Batch, training_batch
 
 SYMBOLS = {

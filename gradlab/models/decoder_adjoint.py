@@ -22,7 +22,8 @@ from torch import Tensor
 
 from gradlab.models.cells import CELLS, State
 from gradlab.models.recurrence import linearise, states_before
-from gradlab.models.seq2seq import Decoded, Memory, Seq2Seq
+from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.trace import Decoded, Memory
 from gradlab.tasks import Batch
 
 

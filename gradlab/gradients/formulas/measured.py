@@ -20,7 +20,8 @@ from gradlab.gradients.probe import measure
 from gradlab.models.attention import SCORES
 from gradlab.models.cells import CELLS, State
 from gradlab.models.loss import REDUCTIONS, example_loss
-from gradlab.models.seq2seq import Recurrent, Seq2Seq
+from gradlab.models.recurrence import Recurrent
+from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model, Task
 from gradlab.tasks import Batch, draw_batch
 
