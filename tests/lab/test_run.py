@@ -199,3 +199,13 @@ def test_evaluation_decodes_freely_and_forces_apart() -> None:
     assert row["token_accuracy"] == pytest.approx(float(free))
     assert row["token_accuracy_forced"] == pytest.approx(float(forced))
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_an_untrained_run_measures_the_same_on_a_gpu(cell: str) -> None:
+    at = point(model__cell=cell, training__steps=0, training__dtype="float64")
+    on_cpu, on_gpu = run_point(at), run_point(at, "cuda")
+    assert on_gpu.record["device"] == "cuda"
+    for name in ("gradients", "maps", "hops", "positions"):
+        pd.testing.assert_frame_equal(on_cpu.tables[name], on_gpu.tables[name], rtol=1e-9, atol=0)

@@ -35,11 +35,24 @@ def caption(figure: Figure) -> str:
 
 
 def panel(figure: Figure, *words: str) -> Axes:
-    """The only panel whose title has exactly these parts, wherever its lines are broken."""
+    """The only panel that is called exactly this, wherever its lines are broken."""
     wanted = sorted(" ".join(words).split())
-    found = [a for a in figure.axes if sorted(a.get_title().replace("·", " ").split()) == wanted]
-    assert len(found) == 1, [a.get_title() for a in figure.axes]
+    found = [a for a in figure.axes if sorted(name(figure, a).split()) == wanted]
+    assert len(found) == 1, [name(figure, a) for a in figure.axes]
     return found[0]
+
+
+def name(figure: Figure, axis: Axes) -> str:
+    """The title of a panel, or of its column, and the label beside its row, without dots."""
+    spec = axis.get_subplotspec()
+    if spec is None:
+        return axis.get_title()
+    grid = [(other, s) for other in figure.axes if (s := other.get_subplotspec())]
+    column = [a for a, s in grid if s.colspan.start == spec.colspan.start]
+    row = [a for a, s in grid if s.rowspan.start == spec.rowspan.start]
+    title = axis.get_title() or column[0].get_title()
+    labels = [a.get_ylabel() for a in row if a.yaxis.label.get_gid() == "row_label"]
+    return " ".join([title, *labels]).replace("·", " ")
 
 
 def lines(axis: Axes, label: str) -> list[Line2D]:

@@ -71,6 +71,38 @@ def test_models_are_rows_over_one_row_of_the_first_state() -> None:
     assert left.get_position().y0 == right.get_position().y0
 
 
+MANY = {**BOTH, "model.cell": ["rnn", "gru", "lstm"], "record.loss": ["mean", "last"]}
+
+
+def test_many_models_are_lines_at_the_longest_length() -> None:
+    results = make({**MANY, "task.length": [4, 8]}, steps=(0, 9))
+    figure = FIGURES["path_length"](results)
+    assert len(figure.axes) == 4
+    axis = panel(figure, "last target token only", "after 9 steps")
+    (reference,) = lines(axis, "reference_last")
+    np.testing.assert_array_equal(ys(reference), [16 - i for i in range(8)])
+    table = results.gradients.query(
+        "path == 'total' and train_step == 9 and source_length == 8 and `model.cell` == 'lstm'"
+        " and `model.attention` == 'additive' and `record.loss` == 'last'"
+    )
+    (line,) = lines(axis, "LSTM · additive attention")
+    np.testing.assert_array_equal(line.get_ydata(), table["path_length"])
+    assert sorted(hatched(axis)) == sorted([*range(3, 9)] * 3)
+    assert "Over source timestep: n = 8." in caption(figure)
+    assert not any(label.startswith("n = ") for label in legend(figure))
+
+
+def test_many_models_have_a_row_of_the_first_state_from_three_lengths_on() -> None:
+    results = make({**MANY, "task.length": [4, 6, 8]})
+    figure = FIGURES["path_length"](results)
+    assert len(figure.axes) == 4
+    (line,) = lines(panel(figure, "last target token only", "at h₁"), "RNN · no attention")
+    assert (xs(line), ys(line)) == ([4, 6, 8], [8, 12, 16])
+    above = panel(figure, "last target token only")
+    below = panel(figure, "last target token only", "at h₁")
+    assert above.get_position().x0 == below.get_position().x0
+
+
 def test_no_reference_where_it_would_not_be_true() -> None:
     for settings in ({"model__bridge": "every_step"}, {"model__layers": 2}):
         figure = FIGURES["path_length"](make({"task.length": [5]}, **settings))

@@ -48,13 +48,38 @@ def test_map_shows_geometric_means_beside_mean_weights_first_target_on_top() -> 
 
 def test_map_without_attention_is_the_gradient_alone() -> None:
     both = FIGURES["gradient_map"](make({**BOTH, "task.length": [4]}, steps=(0, 9)))
-    titles = [axis.get_title().replace("\n", " · ") for axis in both.axes]
-    assert sum("attention weight" in title for title in titles) == 2
-    assert not any("no attention" in t and "weight" in t for t in titles)
+    assert texts(both, "note") == ["no attention"] * 2
+    for stage in ("untrained", "after 9 steps"):
+        empty = panel(both, "no attention", stage, "attention weight")
+        assert not empty.collections
+        assert mesh(panel(both, "no attention", stage, "gradient"), "norms")
+        assert mesh(panel(both, "additive attention", stage, "attention weight"), "centre")
     alone = FIGURES["gradient_map"](make({"task.length": [4]}))
     assert [axis.get_title() for axis in alone.axes[:-1]] == ["untrained · gradient"]
     assert "Weights" not in caption(alone)
     assert "1 seed: no interval" in caption(alone)
+
+
+def test_map_has_a_row_a_model_and_task_and_columns_by_stage_and_kind() -> None:
+    axes = {**BOTH, "task.name": ["copy", "reverse"], "task.length": [4]}
+    figure = FIGURES["gradient_map"](make(axes, steps=(0, 9)))
+    labels = [f"{model} {task}" for model in ("no attention", "additive attention")
+              for task in ("copy", "reverse")]  # fmt: skip
+    found = [label.replace(" · ", " ").replace("\n", " ") for label in texts(figure, "row_label")]
+    assert found == labels
+    columns = [axis.get_title().replace("\n", " ") for axis in figure.axes[:4]]
+    assert columns == ["untrained gradient", "untrained attention weight",
+                       "after 9 steps gradient", "after 9 steps attention weight"]  # fmt: skip
+    assert not any(axis.get_title() for axis in figure.axes[4:16])
+
+
+def test_map_of_models_trained_for_different_steps_names_each_stage() -> None:
+    results = make({**BOTH, "task.length": [4]}, steps=(0, 9))
+    for table in (results.runs, results.maps):
+        table.loc[table["model.attention"] == "none", "training.steps"] = 0
+    figure = FIGURES["gradient_map"](results)
+    assert len(figure.axes) == 2 + 4 + 2  # the cells of both rows, and two scales
+    assert mesh(panel(figure, "additive attention", "after 9 steps", "gradient"), "norms")
 
 
 def test_map_ignores_the_loss_reduction() -> None:
@@ -156,11 +181,11 @@ def test_lyapunov_lines_are_the_spectrum_and_points_the_measured_decay() -> None
     right = panel(figure, "untrained", "measured decay")
     table = results.lyapunov.query("train_step == 0 and source_length == 20")
     expected = table.groupby("index")["exponent"].mean()
-    (line,) = lines(left, "20")
+    (line,) = lines(left, "n = 20")
     np.testing.assert_allclose(ys(line), expected, rtol=1e-12)
     assert xs(line) == list(range(1, 9))
     assert [ys(zero) for zero in lines(left, "zero")] == [[0, 0]]
-    (point,) = lines(right, "20")
+    (point,) = lines(right, "n = 20")
     fit = results.decay.query("train_step == 0 and source_length == 20").iloc[0]
     assert xs(point) == pytest.approx([expected[1]])
     assert ys(point) == pytest.approx([fit["slope"] * np.log(10)])
@@ -179,7 +204,7 @@ def test_lyapunov_without_a_fit_or_a_finite_exponent_says_so() -> None:
     figure = FIGURES["lyapunov"](results)
     assert "Not finite and left out: 2 of 8 values" in caption(figure)
     assert "1 of 2 points are missing on the right" in caption(figure)
-    (line,) = lines(spectra(figure)[0], "5")
+    (line,) = lines(spectra(figure)[0], "n = 5")
     assert np.isnan(ys(line)).tolist() == [False, False, False, True]
     results.decay = pd.DataFrame()
     assert texts(FIGURES["lyapunov"](results), "note") == ["nothing to draw here:\nno finite value"]
@@ -189,5 +214,25 @@ def test_lyapunov_point_is_hollow_where_no_exponential_fits() -> None:
     results = make({**BOTH, "task.length": [10]}, model__hidden=4, norm=profiles)
     figure = FIGURES["lyapunov"](results)
     for words, hollow in (("no attention", False), ("additive attention", True)):
-        (point,) = lines(panel(figure, words, "measured decay"), "10")
+        (point,) = lines(panel(figure, "untrained", "measured decay"), words)
         assert (point.get_markerfacecolor() == "white") == hollow
+
+
+def test_lyapunov_has_a_pair_a_stage_and_a_line_a_model_at_its_longest_length() -> None:
+    axes = {**BOTH, "task.name": ["copy", "reverse"], "task.length": [10, 20]}
+    results = make(axes, steps=(0, 9), model__hidden=4, norm=profiles)
+    figure = FIGURES["lyapunov"](results)
+    assert len(figure.axes) == 4
+    table = results.lyapunov.query(
+        "train_step == 9 and source_length == 20 and `task.name` == 'copy'"
+        " and `model.attention` == 'additive'"
+    )
+    (line,) = lines(panel(figure, "after 9 steps", "all exponents"), "additive attention · copy")
+    np.testing.assert_allclose(ys(line), table["exponent"], rtol=1e-12)
+    points = lines(panel(figure, "after 9 steps", "measured decay"), "additive attention · copy")
+    assert len(points) == 2
+    assert len({point.get_marker() for axis in figure.axes for point in axis.lines}) >= 4
+    assert "All exponents: n = 20." in caption(figure)
+    many = {**axes, "model.cell": ["rnn", "gru", "lstm"], "task.length": [5]}
+    crowded = FIGURES["lyapunov"](make(many, model__hidden=4, norm=profiles))
+    assert lines(panel(crowded, "reverse", "all exponents"), "LSTM · no attention")
