@@ -6,12 +6,14 @@ writes no file. `save` does.
 
     gradients, heatmap, maps       how much arrives at each encoder state, from which target
     shares, lengths, exits         along which path, over how many edges, after how many steps
+    blocks                         which panels and lines the figure of path lengths has
     decay, exponents               how fast it falls, and how fast the encoder alone would make it
     accuracy, learning             what the models can do, after and during training
     facets, models, pairs          which panels and lines a sweep asks for
     reference                      the path lengths that are exact without attention
     aggregate                      over seeds
     lines, canvas, caption         inside a panel, around the panels, under them
+    titles, lettering              over panels and beside rows; how wide words are
     style, words                   sizes, fonts and marks; config values in both languages
     phrases, sentences             every phrase in both languages
 """

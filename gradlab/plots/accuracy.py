@@ -14,7 +14,14 @@ from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stage
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, plain
 from gradlab.plots.gradients import explain_empty, name_only_stage
-from gradlab.plots.lines import draw_chance, draw_line, key_chance, key_line, label_lengths
+from gradlab.plots.lines import (
+    draw_chance,
+    draw_line,
+    key_chance,
+    key_line,
+    label_lengths,
+    whole_steps,
+)
 from gradlab.plots.models import Models, compare_models, keys_of_accuracy
 from gradlab.plots.results import Results
 from gradlab.plots.style import INK, Dash, Look, Mark, StyleName, drawing, sequential_marks
@@ -198,6 +205,7 @@ def position_panels(
     counts = []
     for axis, rows in zip(axes, layout.split(frame), strict=True):
         axis.set_ylim(-0.05, 1.05)
+        whole_steps(axis)
         for symbols in rows["task.symbols"].astype(int).unique():
             draw_chance(axis, look, [1, max(lengths)], [1 / symbols] * 2)
         for place, (length, mark) in enumerate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 SEEDS_FOR_A_BAND = 5
@@ -41,7 +41,7 @@ def over_seeds(frame: pd.DataFrame, by: list[str], value: str, *, log: bool) -> 
     table = spread.groupby(by)["y"].agg(["mean", "std", "count"]).reset_index()
     enough = table["count"] >= SEEDS_FOR_A_BAND
     seeds = table["count"].where(enough)
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1) * table["std"] / np.sqrt(seeds)
+    half = stdtrit(seeds - 1, (1 + CONFIDENCE) / 2) * table["std"] / np.sqrt(seeds)
     bounds = {"centre": table["mean"], "low": table["mean"] - half, "high": table["mean"] + half}
     if log:
         bounds = {name: 10.0**exponent for name, exponent in bounds.items()}

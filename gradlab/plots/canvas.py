@@ -5,24 +5,22 @@ The page is laid out once, in inches, and then frozen, so that saving it twice g
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import matplotlib.font_manager as fonts
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ft2font import FT2Font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator
 
+from gradlab.plots.lettering import INCH, literal, printable, wrap
 from gradlab.plots.style import GREY, INK, Look
+from gradlab.plots.titles import set_titles
 
-INCH = 72.0
 LEADING = 1.28
 SIDE_LEGEND = 0.2
 """A legend wider than this share of the figure goes above the panels instead of beside them."""
@@ -40,6 +38,8 @@ class Page:
     legend_title: str = ""
     handles: Sequence[Artist] = ()
     caption: list[str] = field(default_factory=list)
+    by_row: bool = False
+    """Name beside each row what all its panels share, even where titles have room for it."""
 
 
 def blank(
@@ -48,10 +48,10 @@ def blank(
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
     """An empty figure with `count` panels in reading order; the cells left over are removed.
 
-    `taller` stretches the panels, as far as the figure stays landscape.
+    `taller` stretches the panels, as far as the figure stays landscape, or squeezes them.
     """
     width = max(look.width, columns * look.panel_width + 0.16 * look.width)
-    height = max(look.height, rows * look.panel_height + 0.32 * look.height)
+    height = max(look.height, rows * min(taller, 1) * look.panel_height + 0.32 * look.height)
     height = max(height, min(rows * taller * look.panel_height + 0.32 * look.height, 0.8 * width))
     figure = Figure(figsize=(width, max(height, 0.5 * width)), dpi=look.dpi)
     FigureCanvasAgg(figure)
@@ -66,62 +66,12 @@ def blank(
     return figure, axes[:count]
 
 
-@functools.cache
-def open_font(family: str) -> FT2Font:
-    """A font of our own to measure with; matplotlib's are shared and have a size set."""
-    font = FT2Font(fonts.findfont(family))
-    font.set_size(100, INCH)
-    return font
-
-
-@functools.cache
-def advance(character: str, families: tuple[str, ...]) -> float:
-    """How far a character moves the pen, in ems, in the first font that has it; 0 if none."""
-    for font in map(open_font, families):
-        if ord(character) in font.get_charmap():
-            return float(font.load_char(ord(character)).linearHoriAdvance) / 65536 / 100
-    return 0.0
-
-
-def wrap(look: Look, text: str, size: float, width: float, glue: str = " ") -> str:
-    """Break a text at `glue` so that no line is wider than `width` points, where it can be."""
-    lines: list[str] = []
-    for part in text.split(glue):
-        longer = lines[-1] + glue + part if lines else part
-        if lines and sum(advance(c, look.families) for c in longer) * size <= width:
-            lines[-1] = longer
-        else:
-            lines.append(part)
-    return "\n".join(lines)
-
-
-def set_titles(look: Look, axes: Sequence[Axes], titles: Sequence[str], width: float) -> None:
-    """A title over each panel, `width` inches wide, broken between its parts where it must be."""
-    size = look.heading if width > 3.5 * look.heading / 16 else look.text
-    split = [wrap(look, title, size, width * INCH, " · ").split("\n") for title in titles]
-    if any(len(parts) > 1 for parts in split) and all(" · " in title for title in titles):
-        split = [title.rsplit(" · ", 1) for title in titles]  # the same break everywhere
-    for axis, parts in zip(axes, split, strict=True):
-        words = "\n".join(wrap(look, part, size, width * INCH) for part in parts)
-        axis.set_title(literal(printable(look, words)), fontsize=size, color=INK)
-
-
 def note(look: Look, axis: Axes, text: str) -> None:
     """A sentence in the middle of a panel that has nothing to show."""
     axis.text(
         0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center",
         fontsize=look.text, color=GREY, gid="note",
     )  # fmt: skip
-
-
-def literal(text: str) -> str:
-    """A user's words, in which a dollar is no mathematics."""
-    return text.replace("$", r"\$")
-
-
-def printable(look: Look, text: str) -> str:
-    """The text with "?" for a character that no chosen font has, not a box and a warning."""
-    return "".join(c if c == "\n" or advance(c, look.families) else "?" for c in text)
 
 
 def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figure:
@@ -144,9 +94,8 @@ def finish(figure: Figure, axes: Sequence[Axes], look: Look, page: Page) -> Figu
     gap = 0.35 * look.text / INCH
     engine = ConstrainedLayoutEngine(rect=rect, w_pad=gap, h_pad=gap)
     engine.execute(figure)
-    set_titles(look, axes, page.titles, min(a.get_position().width for a in axes) * width)
-    for _ in range(2):  # ticks follow the size of the panels, and their room the ticks
-        engine.execute(figure)
+    set_titles(look, axes, page.titles, by_row=page.by_row)
+    engine.execute(figure)  # it solves twice, since ticks follow the size of the panels
     freeze(figure)
 
     write_axis_labels(figure, axes, look, page, bottom)

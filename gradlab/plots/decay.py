@@ -14,9 +14,10 @@ from matplotlib.transforms import ScaledTranslation
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
 from gradlab.plots.aggregate import at_stages, stage_key, stages_of
-from gradlab.plots.canvas import INCH, Page, blank, finish, note
+from gradlab.plots.canvas import Page, blank, finish, note
 from gradlab.plots.facets import facets, varying_keys
 from gradlab.plots.gradients import about_norm, name_only_stage
+from gradlab.plots.lettering import INCH
 from gradlab.plots.lines import decades, key_line, label_lengths, marker_style
 from gradlab.plots.models import Models, compare_models
 from gradlab.plots.results import Results
@@ -25,9 +26,10 @@ from gradlab.plots.words import Language, say
 
 REASONS = ("no_fit", "no_law", "level", "grows")
 """Why a profile has no half-life; the rows of the strip at the top, upwards."""
-ROW = 0.13
+ROW = 0.11
 """Height of a row of the strip, as a share of the axis."""
 NARROWEST = math.log10(4)
+MOST_TICKS = 4
 COUNTS = ["zeros", "subnormal", "nonfinite"]
 
 
@@ -44,8 +46,10 @@ def half_life(results: Results, *, style: StyleName = "lecture", lang: Language 
     frame = with_reason(layout.locate(models.locate(table)))
     frame = frame.drop_duplicates(["panel", "line", "source_length"])
     with drawing(style, lang) as look:
-        figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
+        shape = (layout.rows, layout.columns)
+        figure, axes = blank(look, *shape, len(layout.panels), taller=1.5)
         heights = set_half_life_axis(axes, look, frame)
+        leave_margins(axes, look, len(models.marks), layout.columns)
         for axis, rows in zip(axes, layout.split(frame), strict=True):
             half_life_panel(axis, look, rows, models, heights)
         log = label_lengths(axes, frame["source_length"].unique().tolist())
@@ -164,6 +168,14 @@ def set_half_life_axis(axes: list[Axes], look: Look, frame: pd.DataFrame) -> dic
     return heights
 
 
+def leave_margins(axes: list[Axes], look: Look, lines: int, columns: int) -> None:
+    """Room at both sides for the markers of the strip, which stand beside their length."""
+    aside = (0.9 * (lines - 1) / 2 + 1) * look.marker / INCH
+    panel = 0.75 * max(look.width, columns * look.panel_width) / columns
+    for axis in axes:
+        axis.margins(x=max(0.05, aside / max(panel - 2 * aside, aside)))
+
+
 def half_life_span(frame: pd.DataFrame) -> tuple[float, float]:
     """The exponents of the smallest and largest number shown, at least a factor of 4 apart."""
     shown = frame.loc[frame["reason"] == "", ["half_life", "half_life_low", "half_life_high"]]
@@ -177,11 +189,14 @@ def half_life_span(frame: pd.DataFrame) -> tuple[float, float]:
 
 
 def round_values(low: float, high: float) -> list[float]:
-    """One, two and five times powers of ten between two exponents, or only the powers if many."""
+    """Powers of ten between two exponents, with their double and fivefold or threefold if few."""
     tens = range(math.floor(low), math.ceil(high) + 1)
-    found = [digit * 10.0**e for e in tens for digit in (1, 2, 5)]
-    inside = [value for value in found if low <= math.log10(value) <= high]
-    return inside if len(inside) <= 6 else [10.0**e for e in decades(low, high)]
+    for digits in ((1, 2, 5), (1, 3)):
+        found = [digit * 10.0**e for e in tens for digit in digits]
+        inside = [value for value in found if low <= math.log10(value) <= high]
+        if len(inside) <= MOST_TICKS:
+            return inside
+    return [10.0**e for e in decades(low, high, MOST_TICKS)]
 
 
 def about_fits(look: Look, frame: pd.DataFrame) -> list[str]:

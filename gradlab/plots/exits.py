@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
@@ -21,7 +20,7 @@ from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, varying_keys
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.heatmap import state_longest
-from gradlab.plots.lines import draw_line, key_line, mark_beyond, marker_style
+from gradlab.plots.lines import draw_line, key_line, mark_beyond, marker_style, whole_steps
 from gradlab.plots.results import Results
 from gradlab.plots.shares import CANCELLATION_LIMIT, label_shares, share_limits
 from gradlab.plots.style import INK, Look, Mark, StyleName, categorical_marks, drawing
@@ -98,7 +97,7 @@ def hop_panels(
     for axis, rows in zip(axes, layout.split(frame), strict=True):
         axis.set_ylim(*limits)
         label_shares(axis, look, limits[1] - limits[0])
-        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        whole_steps(axis)
         for level in (0, 1):
             axis.axhline(level, color=INK, lw=look.thin, zorder=1.5, label="reference")
         for place, (name, mark) in enumerate(STATES.items()):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -15,55 +16,105 @@ from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
 from gradlab.plots.aggregate import at_stages, one_per_seed, stage_key, stages_of, usable
 from gradlab.plots.canvas import Page, finish
-from gradlab.plots.facets import Facets, varying_keys
+from gradlab.plots.facets import Facets, distinct, varying_keys
 from gradlab.plots.gradients import about_norm, explain_empty, name_only_stage
 from gradlab.plots.lines import draw_line, key_line, marker_style
+from gradlab.plots.models import compare_models
 from gradlab.plots.pairs import blank_pairs, pair_layout, pair_titles
 from gradlab.plots.results import Results
-from gradlab.plots.style import INK, Dash, Look, Mark, StyleName, drawing, sequential_marks
+from gradlab.plots.style import (
+    INK,
+    Dash,
+    Look,
+    Mark,
+    StyleName,
+    categorical_marks,
+    drawing,
+    sequential_marks,
+)
 from gradlab.plots.words import Language, say
 
+MOST_LINES = 6
+"""With more models and tasks than this, tasks have panels of their own."""
 DIAGONAL: Dash = (0, (5, 2))
 SLOPES = ["slope", "slope_low", "slope_high"]
 RATES = ["rate", "rate_low", "rate_high"]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A pair of panels for each of `pairs`; the `line` of a row is a length or else a model."""
+
+    pairs: Facets
+    frame: pd.DataFrame
+    rates: pd.DataFrame
+    marks: list[Mark]
+    labels: Mapping[Language, list[str]]
+    by_length: bool
+
+
 def lyapunov(results: Results, *, style: StyleName = "lecture", lang: Language = "en") -> Figure:
     """All Lyapunov exponents against index; beside them the measured decay against the largest.
 
-    nats per timestep, one line and one point a length; a pair of panels for each model, task and
-    stage.
+    nats per timestep; a pair of panels for each stage. One line a model at its longest length and
+    a point for each of its lengths; where only one model is measured, a line and a point a length.
     """
-    frame, points = exponent_rows(results), stages_of(results.runs)
-    layout = pair_layout(points, [*varying_keys(results.runs, frame), *stage_key(points)])
-    frame = one_per_seed(layout.locate(frame), ["panel", "source_length", "index"])
-    rates = measured_rates(results, frame, layout)
-    lengths = sorted(int(n) for n in frame["source_length"].unique())
+    plan, points = plan_pairs(results), stages_of(results.runs)
     with drawing(style, lang) as look:
-        figure, pairs = blank_pairs(look, layout, share_x="col", share_y="none")
-        counts = []
-        set_axes(pairs, look, frame, rates)
-        for left, right in pairs[-layout.columns :]:
+        figure, pairs = blank_pairs(look, plan.pairs, share_x="col", share_y="none")
+        counts, spectrum = [], longest_of_lines(plan)
+        set_axes(pairs, look, spectrum, plan.rates)
+        for left, right in pairs[-plan.pairs.columns :]:
             left.set_xlabel(say(look.lang, "index"))
             right.set_xlabel(say(look.lang, "largest_exponent"))
-        for panel, (axes, rows) in enumerate(zip(pairs, layout.split(frame), strict=True)):
-            own = rates[rates["panel"] == panel]
-            counts += pair_panels(axes, look, rows, own, lengths)
-        names = name_only_stage(look, layout.titles(look.lang), points)
+        for panel, (axes, rows) in enumerate(zip(pairs, plan.pairs.split(spectrum), strict=True)):
+            counts += pair_panels(axes, look, rows, plan.rates[plan.rates["panel"] == panel], plan)
+        names = name_only_stage(look, plan.pairs.titles(look.lang), points)
         page = Page(
             say(look.lang, "lyapunov"),
-            caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
+            caption.subtitle(look.lang, results.scenario.title, results.runs, plan.frame),
             pair_titles(names, say(look.lang, "exponents"), say(look.lang, "measured")),
             y_label=say(look.lang, "rate"),
-            handles=legend(look, lengths),
+            handles=legend(look, plan),
             caption=[
-                *about(look, results, rates),
+                *about(look, results, plan, spectrum),
                 *caption.seeds(look.lang, counts, log=False),
-                *caption.nonfinite(look.lang, frame, "exponent", results.runs),
+                *caption.nonfinite(look.lang, spectrum, "exponent", results.runs),
                 *caption.statuses(look.lang, results.runs, "runs_diverged_later"),
             ],
         )
         return finish(figure, [axis for pair in pairs for axis in pair], look, page)
+
+
+def plan_pairs(results: Results) -> Plan:
+    """Models and tasks are lines where that gives few, else models alone; one model has lengths."""
+    frame, runs, points = exponent_rows(results), results.runs, stages_of(results.runs)
+    keys = varying_keys(runs, frame)
+    own = [key for key in keys if key != "record.loss"]
+    lines = Facets(tuple(own), tuple(distinct(runs, own)), 1)
+    rest, marks = [key for key in keys if key not in own], categorical_marks(len(lines.panels))
+    if len(lines.panels) > MOST_LINES:
+        models = compare_models(runs, frame, keys)
+        lines, rest, marks = models.lines, models.panel_keys, models.marks
+    pairs = pair_layout(points, [*rest, *stage_key(points)])
+    by_length = len(lines.panels) == 1
+    labels: dict[Language, list[str]] = {"en": lines.titles("en"), "ko": lines.titles("ko")}
+    if by_length:
+        lengths = sorted(int(n) for n in frame["source_length"].unique())
+        frame = frame.assign(line=frame["source_length"].map(lengths.index))
+        marks, names = sequential_marks(len(lengths)), [f"n = {n}" for n in lengths]
+        labels = {"en": names, "ko": names}
+    else:
+        frame = frame.assign(line=lines.locate(frame)["panel"])
+    frame = one_per_seed(pairs.locate(frame), ["panel", "line", "source_length", "index"])
+    rates = measured_rates(results, frame, pairs, None if by_length else lines)
+    return Plan(pairs, frame, rates, marks, labels, by_length)
+
+
+def longest_of_lines(plan: Plan) -> pd.DataFrame:
+    """The rows of the spectra that are drawn: each line at its longest source length."""
+    top = plan.frame.groupby(["panel", "line"])["source_length"].transform("max")
+    return plan.frame[plan.frame["source_length"] == top]
 
 
 def exponent_rows(results: Results) -> pd.DataFrame:
@@ -79,19 +130,25 @@ def exponent_rows(results: Results) -> pd.DataFrame:
     return table
 
 
-def measured_rates(results: Results, frame: pd.DataFrame, layout: Facets) -> pd.DataFrame:
-    """The largest exponent of each panel and length, and the fitted `rate` with its interval.
+def measured_rates(
+    results: Results, frame: pd.DataFrame, pairs: Facets, lines: Facets | None
+) -> pd.DataFrame:
+    """The largest exponent of each line and length, and the fitted `rate` with its interval.
 
     nats per timestep; means over seeds. `rate` is NaN where no slope could be fitted.
     """
-    by = ["panel", "source_length"]
+    by = ["panel", "line", "source_length"]
     first = frame[(frame["index"] == 1) & usable(frame["exponent"], log=False)]
     largest = first.groupby(by)["exponent"].mean().rename("largest").reset_index()
     table = results.decay
     if table.empty:
         nothing = dict.fromkeys(RATES, math.nan)
         return largest.assign(law="neither", **nothing)
-    table = layout.locate(at_stages(table[table["state"] == "h"]))
+    table = pairs.locate(at_stages(table[table["state"] == "h"]))
+    if lines is None:
+        by.remove("line")
+    else:
+        table = table.assign(line=lines.locate(table)["panel"])
     rates = table[SLOPES].astype(float).mul(math.log(10)).set_axis(RATES, axis="columns")
     fits = pd.concat([table[[*by, "law"]], rates], axis="columns").drop_duplicates(by)
     return largest.merge(fits, on=by, how="left")
@@ -100,15 +157,16 @@ def measured_rates(results: Results, frame: pd.DataFrame, layout: Facets) -> pd.
 def set_axes(
     pairs: Sequence[tuple[Axes, Axes]], look: Look, frame: pd.DataFrame, rates: pd.DataFrame
 ) -> None:
-    """The same scales for all spectra and, square to their diagonal, for all comparisons."""
-    spectrum = limits(frame["exponent"])
-    square = limits(pd.concat([rates[name] for name in ("largest", *RATES)], ignore_index=True))
+    """The same scales for all spectra, and for all comparisons around the same diagonal."""
+    spectrum, across = limits(frame["exponent"]), limits(rates["largest"])
+    up = limits(pd.concat([rates[name] for name in ("largest", *RATES)], ignore_index=True))
+    ends = min(across[0], up[0]), max(across[1], up[1])
     minus = "-" if look.lang == "ko" else "−"
     for left, right in pairs:
         left.set_ylim(*spectrum)
         left.axhline(0, color=INK, lw=0.5 * look.line, label="zero", zorder=1.5)
-        right.set(xlim=square, ylim=square)
-        right.plot(square, square, color=INK, ls=DIAGONAL, lw=0.5 * look.line, label="diagonal")
+        right.set(xlim=across, ylim=up)
+        right.plot(ends, ends, color=INK, ls=DIAGONAL, lw=0.5 * look.line, label="diagonal")
         right.locator_params(nbins=4)
         for scale in (left.yaxis, right.xaxis, right.yaxis):
             scale.set_major_formatter(lambda value, _: f"{value:g}".replace("-", minus))
@@ -122,54 +180,55 @@ def limits(numbers: pd.Series) -> tuple[float, float]:
 
 
 def pair_panels(
-    axes: tuple[Axes, Axes], look: Look, rows: pd.DataFrame, rates: pd.DataFrame,
-    lengths: Sequence[int],
-) -> list[int]:  # fmt: skip
-    """Draw the spectrum and the point of each length; returns the seeds of each line."""
+    axes: tuple[Axes, Axes], look: Look, rows: pd.DataFrame, rates: pd.DataFrame, plan: Plan
+) -> list[int]:
+    """Draw the spectrum and the points of each line; returns the seeds of each spectrum."""
     counts, (left, right) = [], axes
-    for place, (length, mark) in enumerate(
-        zip(lengths, sequential_marks(len(lengths)), strict=True)
-    ):
-        line = rows[rows["source_length"] == length]
+    for place, (mark, name) in enumerate(zip(plan.marks, plan.labels["en"], strict=True)):
+        line = rows[rows["line"] == place]
         counts.append(
-            draw_line(left, look, line, "index", "exponent", mark, label=str(length), place=place)
+            draw_line(left, look, line, "index", "exponent", mark, label=name, place=place)
         )
-        for point in rates[rates["source_length"] == length].to_dict("records"):
-            draw_rate(right, look, {str(key): value for key, value in point.items()}, mark)
+        nested = 1.9 - 1.2 * place / len(
+            plan.marks
+        )  # points on one another: the first is the largest
+        own = replace(look, marker=nested * look.marker)
+        for point in rates[rates["line"] == place].to_dict("records"):
+            draw_rate(right, own, {str(key): value for key, value in point.items()}, mark, name)
     explain_empty(left, look, rows, "exponent")
     explain_empty(right, look, rates, "rate")
     return counts
 
 
-def draw_rate(axis: Axes, look: Look, point: dict[str, object], mark: Mark) -> None:
+def draw_rate(axis: Axes, look: Look, point: dict[str, object], mark: Mark, label: str) -> None:
     """One point with its interval over seeds; hollow where the decay is not exponential."""
     x, y, low, high = (float(str(point[name])) for name in ("largest", *RATES))
     own = Mark(mark.color, mark.marker, hollow=point["law"] != "exponential")
     if math.isfinite(low) and math.isfinite(high):
         axis.vlines(x, low, high, color=mark.color, lw=0.8 * look.line, label="interval")
     if math.isfinite(y):
-        label = f"{point['source_length']}"
         style = marker_style(look, own)
         axis.plot([x], [y], ls="", color=mark.color, label=label, zorder=3, **style)
 
 
-def legend(look: Look, lengths: Sequence[int]) -> list[Artist]:
-    """Entries of the lengths, of the zero line and of the diagonal."""
-    marks = sequential_marks(len(lengths))
-    keys: list[Artist] = [
-        key_line(look, mark, f"n = {n}") for mark, n in zip(marks, lengths, strict=True)
-    ]
+def legend(look: Look, plan: Plan) -> list[Artist]:
+    """Entries of the lines, of the zero line and of the diagonal."""
+    named = zip(plan.marks, plan.labels[look.lang], strict=True)
+    keys: list[Artist] = [key_line(look, mark, label) for mark, label in named]
     for name, dash in (("neither", "-"), ("as_encoder", DIAGONAL)):
         label = say(look.lang, name)
         keys.append(Line2D([], [], color=INK, ls=dash, lw=0.5 * look.line, label=label))
     return keys
 
 
-def about(look: Look, results: Results, rates: pd.DataFrame) -> list[str]:
+def about(look: Look, results: Results, plan: Plan, spectrum: pd.DataFrame) -> list[str]:
     """What an exponent and a measured decay are, and how many of the latter are missing."""
-    lang, missing = look.lang, int((~usable(rates["rate"], log=False)).sum())
+    lang, rates = look.lang, plan.rates
+    missing = int((~usable(rates["rate"], log=False)).sum())
+    lengths = caption.between(lang, spectrum["source_length"].unique())
     return [
         say(lang, "about_lyapunov", examples=caption.examples(lang, results.runs)),
+        *([] if plan.by_length else [say(lang, "about_spectrum", length=lengths)]),
         say(lang, "about_measured"),
         *about_norm(look, results),
         *([say(lang, "slope_interval")] if rates["rate_low"].notna().any() else []),

@@ -23,6 +23,7 @@ from gradlab.plots.lines import (
     mark_zeros,
     positive_range,
     set_log_axis,
+    whole_steps,
     zero_rows,
 )
 from gradlab.plots.results import Results
@@ -94,6 +95,7 @@ def decay_panels(
     counts = []
     marks = sequential_marks(len(lengths))
     for axis, rows in zip(axes, layout.split(frame), strict=True):
+        whole_steps(axis)
         for place, (length, mark) in enumerate(zip(lengths, marks, strict=True)):
             line = rows[rows["source_length"] == length]
             counts.append(

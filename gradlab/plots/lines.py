@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from gradlab.plots.aggregate import (
     SEEDS_FOR_A_BAND,
@@ -182,6 +183,11 @@ def set_log_axis(
         axis.set_yticks([], minor=True)
         if rows:
             axis.axhspan(10 ** max(bottom, -307.0), 10**floor, color="#eeeeee", lw=0, zorder=0)
+
+
+def whole_steps(axis: Axes) -> None:
+    """Ticks at whole numbers alone, as timesteps are, and not too many."""
+    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def label_lengths(axes: list[Axes], lengths: Sequence[int], *, linear: bool = False) -> bool:

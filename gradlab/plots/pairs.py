@@ -38,7 +38,7 @@ def blank_pairs(
     """An empty figure with a pair of panels for each of the layout, in reading order."""
     columns, count = 2 * layout.columns, 2 * len(layout.panels)
     figure, axes = blank(
-        look, layout.rows, columns, count, share_x=share_x, share_y=share_y, taller=1.25
+        look, layout.rows, columns, count, share_x=share_x, share_y=share_y, taller=1.5
     )
     return figure, list(zip(axes[::2], axes[1::2], strict=True))
 

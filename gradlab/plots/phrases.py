@@ -79,6 +79,7 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "target_step": ("target position j", "목표 위치 j"),
     "map_gradient": ("gradient", "기울기"),
     "map_weight": ("attention weight", "어텐션 가중치"),
+    "no_weights": ("no attention", "어텐션 없음"),
     "map_norm": ("gradient norm ‖dlⱼ/dhᵢ‖ (nats)", "기울기 노름 ‖dlⱼ/dhᵢ‖ (nats)"),
     "half_life_axis": ("half-life (timesteps, log scale)", "반감기 (시점 수, 로그 눈금)"),
     "grows": ("grows", "커짐"),

@@ -16,8 +16,8 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "L: 교차 엔트로피(nats), {reduction}.",
     ),
     "about_loss_varies": (
-        "L: cross-entropy in nats over the target tokens named in each title.",
-        "L: 교차 엔트로피(nats), 대상 목표 토큰은 각 제목에 표시.",
+        "L: cross-entropy in nats over the target tokens named over or beside each panel.",
+        "L: 교차 엔트로피(nats), 대상 목표 토큰은 각 패널의 위나 옆에 표시.",
     ),
     "about_lstm": (
         "LSTM: hidden state h, with the cell state c held fixed.",
@@ -127,6 +127,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         " {examples} probe examples; they do not depend on the loss.",
         "인코더 순환의 랴푸노프 지수(원본 n 스텝), 프로브 예제 {examples}개의 평균, 손실과 무관.",
     ),
+    "about_spectrum": ("All exponents: n = {length}.", "모든 지수: n = {length}."),
     "about_measured": (
         "Measured: fitted slope of log10 of the total gradient's norm times ln 10, one point a"
         " length; above the diagonal it falls more slowly than the encoder alone would make it."
@@ -143,6 +144,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "오른쪽에서 점 {total}개 중 {count}개 누락: 기울기를 적합할 수 없음.",
     ),
     "about_longest": ("Source length n = {length}.", "원본 길이 n = {length}."),
+    "about_profiles": ("Over source timestep: n = {length}.", "원본 시점별: n = {length}."),
     "about_longest_varies": (
         "Longest source length of each panel, in its title.",
         "각 패널의 가장 긴 원본 길이(제목에 표시).",

@@ -26,7 +26,7 @@ from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, varying_keys
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.heatmap import state_longest
-from gradlab.plots.lines import draw_line, key_line, mark_beyond
+from gradlab.plots.lines import draw_line, key_line, mark_beyond, whole_steps
 from gradlab.plots.results import Results
 from gradlab.plots.style import GREY, INK, Look, Mark, StyleName, categorical_marks, drawing
 from gradlab.plots.words import Language, say
@@ -117,6 +117,7 @@ def share_panels(
     for panel, (axis, rows) in enumerate(zip(axes, layout.split(frame), strict=True)):
         axis.set_ylim(low, high)
         label_shares(axis, look, high - low)
+        whole_steps(axis)
         for level in (0, 1):
             axis.axhline(level, color=INK, lw=look.thin, zorder=1.5, label="reference")
         for position in cancelling.loc[cancelling["panel"] == panel, "position"]:

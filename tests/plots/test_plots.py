@@ -541,7 +541,8 @@ def test_korean_without_a_font_warns_once_and_is_english() -> None:
 def test_korean_with_a_font_is_korean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """DejaVu stands in for a Hangul font, so the glyphs are exempt here and the words are not."""
     monkeypatch.setattr(styles, "hangul_font", lambda: "DejaVu Serif")
-    monkeypatch.setattr("gradlab.plots.canvas.printable", lambda look, text: text)
+    for module in ("canvas", "titles"):
+        monkeypatch.setattr(f"gradlab.plots.{module}.printable", lambda look, text: text)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figures = {name: FIGURES[name](small(), lang="ko") for name in FIGURES}

@@ -10,6 +10,7 @@ from matplotlib.collections import LineCollection, QuadMesh
 from matplotlib.figure import Figure
 from reading import caption, legend, lines, panel, texts, xs, ys
 from scipy import stats
+from synthetic import Axes as Sweep
 from synthetic import Point, make
 
 from gradlab.errors import NothingToPlotError
@@ -61,7 +62,7 @@ def test_map_without_attention_is_the_gradient_alone() -> None:
 
 
 def test_map_has_a_row_a_model_and_task_and_columns_by_stage_and_kind() -> None:
-    axes = {**BOTH, "task.name": ["copy", "reverse"], "task.length": [4]}
+    axes: Sweep = {**BOTH, "task.name": ["copy", "reverse"], "task.length": [4]}
     figure = FIGURES["gradient_map"](make(axes, steps=(0, 9)))
     labels = [f"{model} {task}" for model in ("no attention", "additive attention")
               for task in ("copy", "reverse")]  # fmt: skip
@@ -219,7 +220,7 @@ def test_lyapunov_point_is_hollow_where_no_exponential_fits() -> None:
 
 
 def test_lyapunov_has_a_pair_a_stage_and_a_line_a_model_at_its_longest_length() -> None:
-    axes = {**BOTH, "task.name": ["copy", "reverse"], "task.length": [10, 20]}
+    axes: Sweep = {**BOTH, "task.name": ["copy", "reverse"], "task.length": [10, 20]}
     results = make(axes, steps=(0, 9), model__hidden=4, norm=profiles)
     figure = FIGURES["lyapunov"](results)
     assert len(figure.axes) == 4
@@ -233,6 +234,6 @@ def test_lyapunov_has_a_pair_a_stage_and_a_line_a_model_at_its_longest_length() 
     assert len(points) == 2
     assert len({point.get_marker() for axis in figure.axes for point in axis.lines}) >= 4
     assert "All exponents: n = 20." in caption(figure)
-    many = {**axes, "model.cell": ["rnn", "gru", "lstm"], "task.length": [5]}
+    many: Sweep = {**axes, "model.cell": ["rnn", "gru", "lstm"], "task.length": [5]}
     crowded = FIGURES["lyapunov"](make(many, model__hidden=4, norm=profiles))
     assert lines(panel(crowded, "reverse", "all exponents"), "LSTM · no attention")
