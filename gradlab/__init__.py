@@ -11,6 +11,7 @@ The map of the house, in the order in which things happen:
     lab                      training, one run, the sweep of runs, the tables on disk
     plots                    tables -> figures
     cli, drawing, progress   the commands, the figures they draw, what they say meanwhile
+    running                  `gradlab.run`, for Python
     errors, limits           every error meant for people; what fits in memory
 
 Imports point one way: scenario, tasks <- models <- gradients, lab <- cli and lab.results <- plots.
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from gradlab.lab.results import Results
     from gradlab.lab.results import open_results as open
     from gradlab.lab.run import build_model, run_point
-    from gradlab.lab.sweep import run
     from gradlab.models.seq2seq import Seq2Seq
+    from gradlab.running import run
     from gradlab.scenario import load_scenario
     from gradlab.schema import Scenario
     from gradlab.tasks import Batch, draw_batch, probe_batch
@@ -69,7 +70,7 @@ _HOME = {
     "l50": "gradients.bottleneck",
     "build_model": "lab.run",
     "run_point": "lab.run",
-    "run": "lab.sweep",
+    "run": "running",
     "open": "lab.results",
     "Results": "lab.results",
     "plots": "plots",

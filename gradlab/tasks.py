@@ -122,6 +122,10 @@ def draw_batch(
     where one is given. Source = the n symbols then `delay` blanks; target = the n symbols in the
     order that the task asks for.
     """
+    if examples < 1 or (length is not None and length < 1):
+        raise GradlabError(
+            f"a batch needs at least 1 example and length 1, found {examples} and {length}"
+        )
     shortest = length or task.min_length or task.length
     longest = length or task.length
     lengths = generator.integers(shortest, longest + 1, size=examples)

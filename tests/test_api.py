@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tiny import fill, tiny
 import gradlab
 from gradlab import drawing, plots
 from gradlab.plots.results import Results as Drawable
+from gradlab.schema import Model, Task
 
 
 def test_every_public_name_is_there_and_documented() -> None:
@@ -55,3 +57,34 @@ def test_from_a_sweep_on_disk_to_a_figure_and_a_measurement(tmp_path: Path) -> N
 def test_every_error_is_a_gradlab_error() -> None:
     for error in (gradlab.ScenarioError, gradlab.StoreError, gradlab.NothingToPlotError):
         assert issubclass(error, gradlab.GradlabError)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: gradlab.run("first_look", out="nowhere"),  # type: ignore[arg-type]
+            "run: expected a scenario, found 'first_look'; load one with gradlab.load_scenario",
+        ),
+        (
+            lambda: gradlab.probe_batch(Task(name="copy"), examples=0, seed=0, length=3),
+            "a batch needs at least 1 example and length 1, found 0 and 3",
+        ),
+        (
+            lambda: gradlab.probe_batch(Task(name="copy"), examples=2, seed=0, length=0),
+            "a batch needs at least 1 example and length 1, found 2 and 0",
+        ),
+        (
+            lambda: gradlab.measure(
+                gradlab.Seq2Seq(Model(hidden=2, embedding=2), 10),
+                gradlab.probe_batch(Task(name="copy"), examples=2, seed=0, length=3),
+                loss="median",
+            ),
+            "loss: expected one of mean, sum, first, last, found 'median'",
+        ),
+    ],
+)
+def test_mistakes_in_python_get_one_message(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(gradlab.GradlabError) as refused:
+        call()
+    assert str(refused.value) == message

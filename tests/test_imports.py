@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "plots": SCENARIO | STORED | {"seeding"},
     "lecture": SCENARIO | STORED | {"seeding", "plots"},
     "progress": INNER | {"lab", "plots", "lecture"},
+    "running": INNER | {"lab", "progress"},
     "drawing": INNER | {"lab", "plots", "lecture", "progress"},
     "cli": INNER | {"lab", "plots", "lecture", "progress", "drawing"},
 }

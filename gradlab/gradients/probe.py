@@ -21,9 +21,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradlab.errors import GradlabError
 from gradlab.gradients.paths import exit_injections, query_edges
 from gradlab.limits import CHUNK_BYTES, measure_bytes
 from gradlab.models.cells import State
+from gradlab.models.loss import REDUCTIONS
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.models.trace import Encoded
 from gradlab.tasks import Batch
@@ -60,8 +62,11 @@ def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = T
 
     loss: reduction over target tokens, "mean", "sum", "first" or "last".
     paths: also return the parts by exit edge and query (they sum to the total either way).
-    Teacher-forced, float64. Padded positions have exactly zero gradient.
+    Teacher-forced, float64. Padded positions have exactly zero gradient. Raises GradlabError for
+    an unknown `loss`.
     """
+    if loss not in REDUCTIONS:
+        raise GradlabError(f"loss: expected one of {', '.join(REDUCTIONS)}, found {loss!r}")
     twin = copy.deepcopy(model).to(torch.float64).requires_grad_(False)
     parts = [_measure(twin, part, loss, paths) for part in _pieces(twin, batch)]
     if len(parts) == 1:

@@ -10,9 +10,8 @@ from pathlib import Path
 from loky import cpu_count
 
 from gradlab.errors import GradlabError
-from gradlab.grid import Point, describe, points
+from gradlab.grid import Point, points
 from gradlab.lab.lanes import Event, Lane
-from gradlab.lab.results import Results, open_results
 from gradlab.lab.store import prepare
 from gradlab.schema import Scenario
 
@@ -114,25 +113,3 @@ def choose_device(device: str) -> str:
     if device == "cuda" and not available:
         raise GradlabError("device: expected a CUDA device, found none; use --device cpu")
     return "cuda" if available else "cpu"
-
-
-def run(
-    scenario: Scenario,
-    out: str | Path,
-    *,
-    jobs: int | None = None,
-    device: str = "auto",
-    force: bool = False,
-) -> Results:
-    """Compute what is missing of a sweep and return its tables; the Python face of `gradlab run`.
-
-    Raises GradlabError if runs failed (the others are stored), and what `run_sweep` raises.
-    """
-    outcome = run_sweep(scenario, out, jobs=jobs, device=device, force=force)
-    if outcome.failures:
-        first = outcome.failures[0]
-        raise GradlabError(
-            f"{len(outcome.failures)} of {outcome.total} runs failed; the others are stored in "
-            f"{out}. The first: {describe(first.point)}: {first.message}"
-        )
-    return open_results(out)
