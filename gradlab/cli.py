@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradlab import __version__
-from gradlab.drawing import FIGURE_NAMES, draw
+from gradlab.drawing import FIGURE_NAMES, draw, recorded
 from gradlab.errors import GradlabError, NothingToPlotError, ScenarioError, StoreError
 from gradlab.grid import describe, points
 from gradlab.progress import counted, progress, say
 from gradlab.scenario import (
     load_scenario,
-    parse_override,
+    parse_overrides,
     scenario_name,
     shipped_scenarios,
     to_toml,
@@ -75,7 +75,7 @@ def scenario_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read(source: str, settings: tuple[str, ...]) -> Scenario:
     """Load a scenario with its overrides."""
-    return load_scenario(source, dict(map(parse_override, settings)))
+    return load_scenario(source, parse_overrides(settings), "--set")
 
 
 @main.command()
@@ -102,34 +102,52 @@ def run(
     if dry_run:
         list_runs(scenario, out)
         return
-    from gradlab.gradients.decay import summary_lines
-    from gradlab.lab.results import open_results
     from gradlab.lab.sweep import run_sweep
 
     with progress(kind) as report:
         outcome = run_sweep(scenario, out, jobs=jobs, device=device, force=force, report=report)
+    if outcome.damaged:
+        say(f"{counted(outcome.damaged, 'damaged run')} set aside and computed again")
     computed = counted(outcome.done + outcome.diverged, "run")
     say(
         f"{computed} computed in {out}, {outcome.skipped} already there; "
         f"{outcome.diverged} diverged, {len(outcome.failures)} failed"
     )
-    results = open_results(out)
-    draw(results, FIGURE_NAMES, ("png",), "lecture", "en", out / "figures", strict=False)
-    for line in summary_lines(results.decay):
-        say(line)
+    try:
+        conclude(out)
+    except GradlabError as error:
+        if not outcome.failures:
+            raise
+        say(str(error))
     if outcome.failures:
         for event in outcome.failures:
             say(f"failed: {describe(event.point)}: {event.message}")
         raise GradlabError(f"{counted(len(outcome.failures), 'run')} failed; run again to retry")
 
 
+def conclude(out: Path) -> None:
+    """Draw the figures of a sweep that has run and sum up its decay."""
+    from gradlab.gradients.decay import summary_lines
+    from gradlab.lab.results import open_results
+
+    results = open_results(out)
+    names = recorded(results, FIGURE_NAMES)
+    draw(results, names, ("png",), "lecture", "en", out / "figures", strict=False)
+    for line in summary_lines(results.decay):
+        say(line)
+
+
 def list_runs(scenario: Scenario, out: Path) -> None:
     """Print the runs of a sweep and which of them are stored."""
     from gradlab.lab.store import stored_runs
+    from gradlab.lab.sweep import damaged_runs
 
+    found = points(scenario)
     stored = stored_runs(out)
-    for point in points(scenario):
+    damaged = damaged_runs(out, found)
+    for point in found:
         state = "stored " if point.run_id in stored else "missing"
+        state = "damaged" if point.run_id in damaged else state
         click.echo(f"{point.run_id}  {state}  {describe(point)}")
 
 

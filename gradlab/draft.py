@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradlab.errors import ScenarioError
-from gradlab.grid import combination_mistakes, expand, idle_everywhere
+from gradlab.grid import MAX_POINTS, combination_mistakes, expand, idle_everywhere
 from gradlab.mistakes import check_value, explain_unknown, show
 from gradlab.schema import (
     BASE_KEYS,
@@ -45,6 +45,7 @@ class Draft:
     mistakes: list[str] = field(default_factory=list)
     wrong: set[str] = field(default_factory=set)  # keys with a mistake of their own
     written: dict[str, str] = field(default_factory=dict)  # key -> the place that sets it
+    origin: dict[str, str] = field(default_factory=dict)  # overridden key -> how messages say it
 
     def check(self, key: str, value: object, place: str) -> Any:
         """The value as the models hold it, or None after noting what is wrong with it."""
@@ -66,22 +67,24 @@ def read_draft(raw: Mapping[str, Any]) -> Draft:
     base = {key: value for key, value in raw.items() if key != "sweep"}
     draft.base = _collect(draft, base, "", BASE_KEYS)
     draft.axes = _collect(draft, sweep, "sweep", SWEEP_KEYS)
+    labels: set[str] = set()
     for index, case in enumerate(_values(draft, "cases") if "cases" in draft.axes else ()):
         place = f"sweep.cases[{index}]"
         if isinstance(case, Mapping):
             values = {key: value for key, value in case.items() if key != "label"}
-            label = _label(draft, case.get("label"), f"{place}.label")
+            label = _label(draft, case.get("label"), f"{place}.label", labels)
             draft.cases.append((label, _collect(draft, values, place, KEYS)))
         else:
             draft.mistakes.append(f"{place}: expected a table with a label, found {show(case)}")
     return draft
 
 
-def _label(draft: Draft, label: object, place: str) -> str:
+def _label(draft: Draft, label: object, place: str, earlier: set[str]) -> str:
     if not isinstance(label, str) or not label:
         draft.mistakes.append(f"{place}: expected a non-empty string, found {show(label)}")
-    elif label in (earlier for earlier, _ in draft.cases):
+    elif label in earlier:
         draft.mistakes.append(f"{place}: expected different labels, found {show(label)} again")
+    earlier.add(str(label))
     return str(label)
 
 
@@ -117,19 +120,21 @@ def _place(prefix: str, key: str) -> str:
     return f"{prefix}.{word}" if prefix else word
 
 
-def override(draft: Draft, key: str, value: object) -> None:
-    """Set one key: a list makes an axis, any other value replaces the key and its axis."""
+def override(draft: Draft, key: str, value: object, flag: str) -> None:
+    """Set one key: a list makes an axis, any other value replaces the key and its axis.
+
+    `flag` is what messages call an override.
+    """
+    draft.origin[key] = place = f"{flag} {_place('', key)}"
     several = isinstance(value, (list, tuple))
     if key in LIST_KEYS and isinstance(value, (list, tuple)):
         several = any(isinstance(item, (list, tuple)) for item in value)
     labels = [show(label) for label, values in draft.cases if key in values]
     if key not in OVERRIDE_KEYS:
-        draft.mistakes.append(
-            f"override {_place('', key)}: {explain_unknown(key, value, OVERRIDE_KEYS)}"
-        )
+        draft.mistakes.append(f"{place}: {explain_unknown(key, value, OVERRIDE_KEYS)}")
     elif labels:
         draft.mistakes.append(
-            f"override {key}: expected a key that no case sets, "
+            f"{place}: expected a key that no case sets, "
             f"found one that sweep.cases sets ({', '.join(labels)})"
         )
     elif key == "seed":
@@ -143,7 +148,10 @@ def override(draft: Draft, key: str, value: object) -> None:
 
 def build_scenario(draft: Draft) -> Scenario:
     """Check every value of the draft; wrong ones are noted and left at their default."""
-    values = {key: draft.check(key, value, key) for key, value in draft.base.items()}
+    values = {
+        key: draft.check(key, value, key if key in draft.axes else draft.origin.get(key, key))
+        for key, value in draft.base.items()
+    }
     axes = [_axis(draft, key) for key in draft.axes]
     seed = tuple(case.settings[0][1] for axis in axes if axis.key == "seed" for case in axis.cases)
     axes = [axis for axis in axes if axis.cases and axis.key != "seed"]
@@ -172,18 +180,20 @@ def build_scenario(draft: Draft) -> Scenario:
 
 
 def _axis(draft: Draft, key: str) -> Axis:
-    place = _place("sweep", key)
+    place = draft.origin.get(key, _place("sweep", key))
     if key == "cases":
         return Axis(key=key, cases=tuple(_case(draft, index) for index in range(len(draft.cases))))
     if any(key in values for _, values in draft.cases):
         draft.mistakes.append(f"{place}: expected here or in sweep.cases, found in both")
-    checked: list[Any] = []
-    for index, raw in enumerate(_values(draft, key)):
-        value = draft.check(key, raw, f"{place}[{index}]")
+    checked: dict[Any, None] = {}  # in order
+    values = _values(draft, key)
+    alone = key in draft.origin and len(values) == 1
+    for index, raw in enumerate(values):
+        value = draft.check(key, raw, place if alone else f"{place}[{index}]")
         if value is not None and value in checked:
             draft.mistakes.append(f"{place}: expected different values, found {show(value)} twice")
         elif value is not None:
-            checked.append(value)
+            checked[value] = None
     return Axis(key=key, cases=tuple(Case(settings=((key, value),)) for value in checked))
 
 
@@ -199,20 +209,25 @@ def _case(draft: Draft, index: int) -> Case:
 def _values(draft: Draft, key: str) -> list[Any] | tuple[Any, ...]:
     """The raw values of an axis; none, after noting it, where they are not a list of some."""
     values = draft.axes[key]
-    if isinstance(values, (list, tuple)) and values:
-        return values
+    listed = isinstance(values, (list, tuple))
+    if listed and 0 < len(values) <= MAX_POINTS:
+        return values  # type: ignore[no-any-return]
     draft.wrong.add(key)
-    found = "an empty list" if isinstance(values, (list, tuple)) else show(values)
-    draft.mistakes.append(f"{_place('sweep', key)}: expected a list of values, found {found}")
+    expected, found = "a list of values", "an empty list" if listed else show(values)
+    if listed and values:
+        expected, found = f"at most {MAX_POINTS} values", str(len(values))
+    place = draft.origin.get(key, _place("sweep", key))
+    draft.mistakes.append(f"{place}: expected {expected}, found {found}")
     return []
 
 
-def check_points(draft: Draft, scenario: Scenario, overridden: Set[str]) -> None:
+def check_points(draft: Draft, scenario: Scenario) -> None:
     """Note what the points of the sweep cannot do, leaving out what follows from other mistakes.
 
     A key of the file that only an override left without effect is no mistake: training.lr, say,
     under `--set training.steps=0`.
     """
+    overridden = draft.origin.keys()
     try:
         points = expand(scenario)
     except ScenarioError as error:
@@ -220,11 +235,13 @@ def check_points(draft: Draft, scenario: Scenario, overridden: Set[str]) -> None
         return
     for keys, message in combination_mistakes(points):
         if not keys & draft.wrong:
-            draft.mistakes.append(message)
-    for key, causes in idle_everywhere(points).items():
-        excused = key not in overridden and causes.keys() & overridden
-        if key in draft.written and not excused and not draft.wrong & {key, *causes}:
+            key, _, rest = message.partition(":")
+            causes = [f"{draft.origin[cause]}: {key}" for cause in sorted(keys & overridden)]
+            draft.mistakes.append(f"{draft.origin.get(key, [*causes, key][0])}:{rest}")
+    for key, reasons in idle_everywhere(points).items():
+        excused = key not in overridden and reasons.keys() & overridden
+        if key in draft.written and not excused and not draft.wrong & {key, *reasons}:
             draft.mistakes.append(
                 f"{draft.written[key]}: expected to be left out, found it set: it has no "
-                f"effect at any point of the sweep ({' and '.join(causes.values())})"
+                f"effect at any point of the sweep ({' and '.join(reasons.values())})"
             )

@@ -32,6 +32,7 @@ FIGURE_NAMES = (
     "accuracy_by_position",
     "training",
 )
+ON_REQUEST = {"hops": "record.hops", "gradient_map": "record.map", "lyapunov": "record.jacobians"}
 
 
 def draw(
@@ -63,6 +64,16 @@ def draw(
             click.echo(save(figure, to / f"{name}.{ending}"))
         drawn += 1
     return drawn
+
+
+def recorded(results: Results, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the figures whose tables the sweep asks for; name the others in one line."""
+    asked = results.runs
+    without = [name for name in names if name in ON_REQUEST and not asked[ON_REQUEST[name]].any()]
+    if without:
+        told = ", ".join(f"{name} ({ON_REQUEST[name]})" for name in without)
+        say(f"not drawn, since not recorded: {told}")
+    return tuple(name for name in names if name not in without)
 
 
 def remarks(results: Results) -> list[str]:

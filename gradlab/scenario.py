@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +17,33 @@ from gradlab.draft import build_scenario, check_points, override, read_draft
 from gradlab.errors import ScenarioError
 from gradlab.grid import expand, idle_everywhere
 from gradlab.mistakes import alternatives, did_you_mean, show
-from gradlab.schema import TABLES, Case, Scenario
+from gradlab.schema import TABLES, TEXTS, Case, Scenario
 
 BARE_WORD = re.compile(r"[^\W\d][\w.-]*")
 
 
 def load_scenario(
-    source: str | Path | Mapping[str, Any], overrides: Mapping[str, object] | None = None
+    source: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, object] | None = None,
+    flag: str = "override",
 ) -> Scenario:
     """Read a shipped scenario (by name), a TOML file (by path) or a mapping shaped like one.
 
     Overrides are dotted keys to values: a list makes an axis of the sweep, any other value
-    replaces the key, and its axis if it has one.
+    replaces the key, and its axis if it has one. Messages call one `flag`.
 
-    Raises ScenarioError that names the file and lists all of its mistakes, a line each.
+    Raises ScenarioError that names the file and lists all of its mistakes, a line each; one that
+    is only in overrides does not name the file.
     """
     name, raw = _read(source)
     draft = read_draft(raw)
     for key, value in (overrides or {}).items():
-        override(draft, key, value)
+        override(draft, key, value, flag)
     scenario = build_scenario(draft)
-    check_points(draft, scenario, (overrides or {}).keys())
+    check_points(draft, scenario)
     mistakes = list(dict.fromkeys(draft.mistakes))
+    if mistakes and all(line.startswith(f"{flag} ") for line in mistakes):
+        raise ScenarioError("\n".join(mistakes))
     if mistakes:
         count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise ScenarioError("\n  ".join([f"{name}: {count}", *mistakes]))
@@ -58,6 +63,18 @@ def scenario_name(source: str | Path | Mapping[str, Any]) -> str:
     return "scenario" if isinstance(source, Mapping) else Path(source).stem
 
 
+def parse_overrides(texts: Iterable[str]) -> dict[str, object]:
+    """What the --set of a call say together. Raises ScenarioError as `parse_override` does."""
+    found: dict[str, object] = {}
+    for key, value in map(parse_override, texts):
+        if key in found:
+            raise ScenarioError(
+                f"--set {key}: expected once, found {show(found[key])} and {show(value)}"
+            )
+        found[key] = value
+    return found
+
+
 def parse_override(text: str) -> tuple[str, object]:
     """Split KEY=VALUE; VALUE is read as TOML, a bare word as a string.
 
@@ -66,24 +83,38 @@ def parse_override(text: str) -> tuple[str, object]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals):
         raise ScenarioError(f"--set: expected KEY=VALUE, found {show(text)}")
+    if (read := _value(value)) is not None:
+        return key, read
+    hint = "text with spaces or signs needs double quotes of its own"
+    items = [_value(item.strip()) for item in value.strip("[]").split(",")]
+    listed = value.startswith("[") or "," in value
+    if listed and None not in items and key not in TEXTS:
+        hint = f"write --set '{key}=[{', '.join(map(show, items))}]'"
+    raise ScenarioError(
+        f"--set {key}: expected a TOML value or a bare word, found {show(value or None)}; {hint}"
+    )
+
+
+def _value(text: str) -> object | None:
+    """A TOML value, or a bare word as a string; None if the text is neither."""
     try:
-        table = tomllib.loads(f"value = {value}")
+        table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         table = {}
     if len(table) == 1:
-        return key, table["value"]
-    if BARE_WORD.fullmatch(value):
-        return key, value
-    raise ScenarioError(
-        f"--set {key}: expected a TOML value or a bare word, found {show(value or None)}; "
-        "text with spaces or signs needs double quotes of its own"
-    )
+        return table["value"]  # type: ignore[no-any-return]
+    return text if BARE_WORD.fullmatch(text) else None
 
 
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """The name that messages give the source, and its raw content."""
     if isinstance(source, Mapping):
         return "scenario", source
+    if source == "":
+        raise ScenarioError(
+            "scenario: expected the path of a TOML file or the name of a shipped scenario, "
+            "found an empty name"
+        )
     shipped = shipped_scenarios()
     path = shipped.get(source, Path(source)) if isinstance(source, str) else source
     try:

@@ -6,6 +6,7 @@ The models are frozen and strict: no unknown key, no string for a number, no NaN
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -203,6 +204,7 @@ def model_and_field(key: str) -> tuple[type[Frozen], str]:
     return (_OneSeed, name) if name == "seed" else (Scenario, name)
 
 
+@cache
 def key_schema(key: str) -> dict[str, Any]:
     """JSON schema of one value of `key` ("seed", "title" or a dotted key), default left out."""
     model, name = model_and_field(key)

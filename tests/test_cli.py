@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from tiny import fill, point, tiny
@@ -159,13 +160,18 @@ def test_a_missing_scenario_lists_those_that_exist() -> None:
         ("task.length", '--set: expected KEY=VALUE, found "task.length"'),
         (
             "task.lenght=3",
-            "{path}: 1 mistake\n  override task.lenght: expected name, length, min_length, "
-            'symbols or delay, found "lenght"; did you mean task.length?',
+            "--set task.lenght: expected name, length, min_length, symbols or delay, "
+            'found "lenght"; did you mean task.length?',
         ),
         (
             "training.lr='1e-3'",
-            "{path}: 1 mistake\n  training.lr: expected a finite number greater than 0, found "
+            "--set training.lr: expected a finite number greater than 0, found "
             'the string "1e-3"; drop the quotes',
+        ),
+        (
+            "model.cell=[rnn, lstm]",
+            '--set model.cell: expected a TOML value or a bare word, found "[rnn, lstm]"; '
+            'write --set \'model.cell=["rnn", "lstm"]\'',
         ),
     ],
 )
@@ -173,8 +179,44 @@ def test_a_mistake_in_a_setting(tmp_path: Path, setting: str, message: str) -> N
     path = saved(tmp_path, tiny())
     result = call("run", path, "--set", setting, "--out", tmp_path / "out")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"gradlab: {message.format(path=path)}\n"
+    assert result.stderr == f"gradlab: {message}\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_mistakes_of_the_file_and_of_settings_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('title = "t"\n[task]\nname = "copy"\nlength = 0\n')
+    result = call("show", path, "--set", "training.stepz=3", "--set", "model.layers=2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"gradlab: {path}: 3 mistakes\n"
+        "  --set training.stepz: expected steps, batch, optimizer, lr, clip, teacher_forcing or "
+        'dtype, found "stepz"; did you mean training.steps?\n'
+        "  task.length: expected an integer of at least 1, found 0\n"
+        "  --set model.layers: 2 is not available yet; expected 1 for now\n"
+    )
+
+
+def test_a_key_set_twice_is_exit_2() -> None:
+    result = call("show", "first_look", "--set", "task.length=5", "--set", "task.length=6")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "gradlab: --set task.length: expected once, found 5 and 6\n"
+
+
+@pytest.mark.parametrize("command", ["run", "show", "trace"])
+def test_an_empty_name_is_exit_2(command: str) -> None:
+    result = call(command, "")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "gradlab: scenario: expected the path of a TOML file or the name of a shipped scenario, "
+        "found an empty name\n"
+    )
+
+
+def test_a_million_seeds_are_exit_2_at_once() -> None:
+    result = call("run", "first_look", "--set", f"seed={list(range(1_000_000))}", "--dry-run")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "gradlab: --set seed: expected at most 100000 values, found 1000000\n"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +228,6 @@ def test_a_mistake_in_a_setting(tmp_path: Path, setting: str, message: str) -> N
         (['model.attention=["dot", "none"]'], {"model.attention": {"dot", "none"}}),
         (["record.lengths=[3, 4]"], {"record.lengths": {(3, 4)}}),
         (["training.lr=1e-2", "record.paths=false"], {"training.lr": {0.01}}),
-        (["task.length=5", "task.length=6"], {"task.length": {6}}),
     ],
 )
 def test_settings(settings: list[str], expected: dict[str, Any], tmp_path: Path) -> None:
@@ -292,6 +333,67 @@ def test_failed_runs_exit_1_and_are_named(
     assert str(out / "figures" / "gradient_decay.png") in result.stdout.splitlines()
     assert result.exit_code == 1
     assert len(stored_runs(out)) == 1
+
+
+@pytest.mark.usefixtures("one_figure")
+def test_failed_runs_are_told_even_if_no_figure_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lane, "compute", failing)
+    out, scenario = tmp_path / "out", tiny({"seed": [0, 1]}, training={"steps": 0})
+    fill(out, scenario, leave=1)
+    (out / "figures").write_text("")
+    words = ["run", saved(tmp_path, scenario), "--out", out, "--device", "cpu"]
+    result = call(*words)
+    place = out / "figures" / "gradient_decay.png"
+    problem = f"{place}: cannot be written (File exists)"
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-3:] == [
+        problem,
+        "failed: gru, attention additive, copy n = 2, seed 1: RuntimeError: no luck",
+        "gradlab: 1 run failed; run again to retry",
+    ]
+    fill(out, scenario)
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[-1] == f"gradlab: {problem}"
+
+
+@pytest.mark.usefixtures("one_figure")
+def test_a_damaged_run_is_computed_again(tmp_path: Path) -> None:
+    out, scenario = tmp_path / "out", tiny({"seed": [0, 1]}, training={"steps": 0})
+    ids = list(fill(out, scenario))
+    (out / "runs" / ids[1] / "run.json").write_text("{}")
+    words = ["run", saved(tmp_path, scenario), "--out", out, "--device", "cpu"]
+    result = call(*words, "--dry-run")
+    name = "gru, attention additive, copy n = 2, seed"
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"{ids[0]}  stored   {name} 0\n{ids[1]}  damaged  {name} 1\n"
+    result = call(*words, "--progress", "none")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[:2] == [
+        "1 damaged run set aside and computed again",
+        f"1 run computed in {out}, 1 already there; 0 diverged, 0 failed",
+    ]
+    assert (out / "runs" / f".damaged-{ids[1]}-1" / "run.json").read_text() == "{}"
+    assert stored_runs(out) == set(ids)
+
+
+def test_figures_that_were_not_recorded_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("hops", "gradient_map", "lyapunov", "gradient_decay")
+    monkeypatch.setattr("gradlab.cli.FIGURE_NAMES", names)
+    unasked = dict.fromkeys(("map", "hops", "jacobians"), False)
+    out, scenario = tmp_path / "out", tiny(training={"steps": 0}, record=unasked)
+    fill(out, scenario)
+    result = call("run", saved(tmp_path, scenario), "--out", out, "--device", "cpu")
+    assert result.exit_code == 0
+    assert [line for line in result.stderr.splitlines() if "not drawn" in line] == [
+        "not drawn, since not recorded: hops (record.hops), gradient_map (record.map), "
+        "lyapunov (record.jacobians)"
+    ]
+    assert result.stdout == f"{out / 'figures' / 'gradient_decay.png'}\n"
 
 
 @pytest.mark.usefixtures("one_figure")
@@ -411,6 +513,28 @@ def test_a_figure_asked_for_that_cannot_be_drawn_is_exit_1(swept: Path) -> None:
     assert result.stderr.startswith("gradlab: ")
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    ("figure", "table", "key"),
+    [
+        ("hops", "hops", "hops"),
+        ("gradient_map", "maps", "map"),
+        ("lyapunov", "lyapunov", "jacobians"),
+    ],
+)
+def test_a_figure_that_was_not_recorded_says_what_to_set(
+    tmp_path: Path, figure: str, table: str, key: str, stored: bool
+) -> None:
+    scenario = tiny(training={"steps": 0}, record={key: False})
+    fill(tmp_path, scenario, leave=0 if stored else 1)
+    result = call("plot", tmp_path, "--figure", figure)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1] == (
+        f"gradlab: {figure} needs rows in the table {table}, found none: set record.{key} = true "
+        "in the scenario and run it" + ("" if stored else "; no run of this sweep is finished")
+    )
+
+
 def test_plot_of_nothing_stored_is_exit_1(tmp_path: Path) -> None:
     prepare(tmp_path, tiny())
     result = call("plot", tmp_path)
@@ -433,6 +557,11 @@ def test_mistakes_in_a_call_of_plot_are_exit_2(swept: Path, tmp_path: Path) -> N
         f"gradlab: {tmp_path / 'none'}: expected the directory of a sweep, "
         "found no such directory\n"
     )
+    result = call("plot", __file__)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"gradlab: {__file__}: expected the directory of a sweep, found a file\n"
+    )
     result = call("plot", swept, "--figure", "decay")
     assert result.exit_code == 2
     assert "'decay' is not one of 'gradient_decay'" in result.stderr
@@ -454,6 +583,18 @@ def test_a_damaged_run_is_one_message(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"gradlab: {path}: cannot be read (")
     assert result.stderr.endswith(f"; delete the folder {path.parent} and run the sweep again\n")
+
+
+def test_a_column_of_another_type_is_one_message(tmp_path: Path) -> None:
+    fill(tmp_path, tiny(training={"steps": 0}))
+    (path,) = tmp_path.rglob("gradients.parquet")
+    pd.read_parquet(path).assign(norm_mean="x").to_parquet(path)
+    result = call("plot", tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"gradlab: {path}: cannot be read (column norm_mean: expected numbers, found text); "
+        f"delete the folder {path.parent} and run the sweep again\n"
+    )
 
 
 # Terminals and pipes

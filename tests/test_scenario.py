@@ -385,6 +385,11 @@ def test_parse_override(text: str, pair: tuple[str, object]) -> None:
             "text with spaces or signs needs double quotes of its own",
         ),
         (
+            "model.cell=rnn,lstm",
+            '--set model.cell: expected a TOML value or a bare word, found "rnn,lstm"; '
+            'write --set \'model.cell=["rnn", "lstm"]\'',
+        ),
+        (
             "seed=1\nx=2",
             r'--set seed: expected a TOML value or a bare word, found "1\nx=2"; '
             "text with spaces or signs needs double quotes of its own",
@@ -449,19 +454,42 @@ def test_overrides_make_and_remove_axes() -> None:
         ),
         (
             {"task.length": []},
-            'sweep."task.length": expected a list of values, found an empty list',
+            "override task.length: expected a list of values, found an empty list",
         ),
-        ({"title": ["a"]}, 'title: expected a string, found ["a"]'),
-        ({"seed": "x"}, 'sweep.seed[0]: expected an integer of at least 0, found the string "x"'),
+        ({"title": ["a"]}, 'override title: expected a string, found ["a"]'),
+        ({"seed": "x"}, 'override seed: expected an integer of at least 0, found the string "x"'),
+        (
+            {"task.length": [3] * 100_001},
+            "override task.length: expected at most 100000 values, found 100001",
+        ),
+        (
+            {"task.length": [3, 0]},
+            "override task.length[1]: expected an integer of at least 1, found 0",
+        ),
+        (
+            {"task.min_length": 6},
+            "override task.min_length: expected at most task.length, 5, found 6",
+        ),
         (
             {"model.window": 3},
-            "model.window: expected to be left out, found it set: it has no effect at any point "
-            'of the sweep (model.attention is "none" and model.scope is "global")',
+            "override model.window: expected to be left out, found it set: it has no effect at any "
+            'point of the sweep (model.attention is "none" and model.scope is "global")',
         ),
     ],
 )
 def test_override_mistakes(overrides: dict[str, object], line: str) -> None:
-    assert whole(load_scenario, SWEPT, overrides) == f"scenario: 1 mistake\n  {line}"
+    assert whole(load_scenario, SWEPT, overrides) == line
+
+
+def test_a_value_of_the_file_that_an_override_made_wrong_is_told_of_the_override() -> None:
+    raw = {"title": "t", "task": {"name": "copy", "length": 5, "min_length": 3}}
+    assert whole(load_scenario, raw, {"task.length": 2}) == (
+        "override task.length: task.min_length: expected at most task.length, 2, found 3"
+    )
+    raw["task"] = {"name": "copy", "length": 0}
+    assert whole(load_scenario, raw, {"task.length": [2, 3]}) == (
+        "scenario: 1 mistake\n  task.length: expected an integer of at least 1, found 0"
+    )
 
 
 def test_a_key_that_only_an_override_left_without_effect_is_excused(tmp_path: Path) -> None:
@@ -471,9 +499,9 @@ def test_a_key_that_only_an_override_left_without_effect_is_excused(tmp_path: Pa
     assert "lr" not in _saved(scenario)["training"]
     load_scenario(write(tmp_path, text), {"training.steps": 0, "model.attention": "none"})
     reason = "expected to be left out, found it set: it has no effect at any point of the sweep"
-    assert mistakes(tmp_path, text, {"training.steps": 0, "training.lr": 0.2}) == [
-        f"training.lr: {reason} (training.steps is 0)"
-    ]
+    assert whole(
+        load_scenario, write(tmp_path, text), {"training.steps": 0, "training.lr": 0.2}
+    ) == (f"override training.lr: {reason} (training.steps is 0)")
     unrelated: dict[str, object] = {"model.attention": "none", "task.length": 4}
     assert mistakes(tmp_path, text.replace("steps = 9", "steps = 0"), unrelated) == [
         f"training.lr: {reason} (training.steps is 0)"

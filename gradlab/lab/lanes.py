@@ -83,7 +83,7 @@ class Lane(threading.Thread):
     def end(self) -> None:
         """Stop, ending a run that is still going."""
         self.stopped = True
-        self.executor.shutdown(wait=False, kill_workers=True)
+        self.executor.shutdown(wait=True, kill_workers=True)
 
 
 def new_process() -> Any:

@@ -24,7 +24,8 @@ def open_results(out: str | Path) -> Results:
     out = Path(out)
     try:
         if not (out / SCENARIO_FILE).is_file():
-            found = f"no {SCENARIO_FILE} in it" if out.is_dir() else "no such directory"
+            found = "a file" if out.exists() else "no such directory"
+            found = f"no {SCENARIO_FILE} in it" if out.is_dir() else found
             raise StoreError(f"{out}: expected the directory of a sweep, found {found}")
     except OSError as error:
         raise StoreError(f"{out}: cannot be read ({error.strerror})") from error

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 SCENARIO_FILE = "scenario.toml"
 DRAFT_LIFETIME = 3600.0  # seconds after which an unfinished run folder is debris
+ASIDE = ".damaged-"  # what the folder of a damaged run is called once it is set aside
+TEXT_COLUMNS = frozenset({"state", "direction", "path", "status"})  # all others are numbers
+
+
+class DamagedRunError(StoreError):
+    """A file of a stored run that cannot be read."""
 
 
 def run_folder(out: Path, run_id: str) -> Path:
@@ -160,7 +166,7 @@ def _refuse_what_is_not_ours(out: Path, stored: set[str], wanted: set[str]) -> N
 
 def _clear_old_drafts(out: Path) -> None:
     """Remove what writers that were killed left behind; a living one is done in seconds."""
-    for draft in (out / "runs").glob(".*"):
+    for draft in (path for path in (out / "runs").glob(".*") if not path.name.startswith(ASIDE)):
         with contextlib.suppress(OSError):
             if time.time() - draft.stat().st_mtime > DRAFT_LIFETIME:
                 shutil.rmtree(draft)
@@ -198,19 +204,42 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return one table of a run. Raises StoreError if its file is damaged."""
-    path = folder / f"{name}.parquet"
-    try:
-        with path.open("rb") as file:
-            table: pd.DataFrame = pq.read_table(file).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise _damaged(path, error) from error
-    if absent := [column for column in TABLES[name] if column not in table]:
-        raise _damaged(path, f"no column {', '.join(absent)}")
+    table: pd.DataFrame = _read(folder, name, pq.read_table).to_pandas()
     return table[list(TABLES[name])]
 
 
-def _damaged(path: Path, reason: object) -> StoreError:
+def check_table(folder: Path, name: str) -> None:
+    """Raise DamagedRunError if a table has not its columns; only the end of its file is read."""
+    _read(folder, name, pq.read_schema)
+
+
+def _read(folder: Path, name: str, reader: Callable[[Any], Any]) -> Any:
+    """Return a table or its schema, once its columns are known to be what they should."""
+    path = folder / f"{name}.parquet"
+    try:
+        with path.open("rb") as file:
+            found = reader(file)
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path, error) from error
+    schema = getattr(found, "schema", found)
+    if absent := [column for column in TABLES[name] if schema.get_field_index(column) < 0]:
+        raise _damaged(path, f"no column {', '.join(absent)}")
+    for column in TABLES[name]:
+        kind = _kind(schema.field(column).type)
+        expected = "text" if column in TEXT_COLUMNS else "numbers"
+        if kind not in (expected, "null"):  # a column without any value has the type null
+            raise _damaged(path, f"column {column}: expected {expected}, found {kind}")
+    return found
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "numbers"
+    return "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else str(kind)
+
+
+def _damaged(path: Path, reason: object) -> DamagedRunError:
     words = getattr(reason, "strerror", None) or str(reason).partition("\n")[0]
-    return StoreError(
+    return DamagedRunError(
         f"{path}: cannot be read ({words}); delete the folder {path.parent} and run the sweep again"
     )

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loky import cpu_count
 
-from gradlab.errors import GradlabError
+from gradlab.errors import GradlabError, StoreError
 from gradlab.grid import Point, points
 from gradlab.lab.lanes import Event, Lane
-from gradlab.lab.store import prepare
+from gradlab.lab.store import (
+    ASIDE,
+    DamagedRunError,
+    check_table,
+    prepare,
+    read_record,
+    run_folder,
+    stored_runs,
+)
+from gradlab.lab.tables import ON_REQUEST, TABLES
 from gradlab.schema import Scenario
 
 
 @dataclass
 class Outcome:
-    """How a sweep ended. `skipped` runs were already there; `failures` are not stored."""
+    """How a sweep ended. `skipped` runs were already there; `failures` are not stored.
+
+    `damaged` runs were there, but could not be read: they were set aside and computed again.
+    """
 
     skipped: int
     total: int
     done: int = 0
     diverged: int = 0
+    damaged: int = 0
     failures: list[Event] = field(default_factory=list)
 
     @property
@@ -55,6 +69,36 @@ def pending(scenario: Scenario, stored: set[str]) -> list[Point]:
     return sorted(unique.values(), key=expected_work, reverse=True)
 
 
+def damaged_runs(out: Path, wanted: Iterable[Point]) -> set[str]:
+    """Return which of these runs are stored and damaged, by run.json and the ends of the tables.
+
+    Raises StoreError for a run of another schema version.
+    """
+    stored, found = stored_runs(out), set()
+    for point in {each.run_id: each for each in wanted if each.run_id in stored}.values():
+        folder = run_folder(out, point.run_id)
+        try:
+            read_record(folder)
+            for name in TABLES:
+                if name not in ON_REQUEST or point.value(ON_REQUEST[name]):
+                    check_table(folder, name)
+        except DamagedRunError:
+            found.add(point.run_id)
+    return found
+
+
+def set_aside(out: Path, run_ids: Iterable[str]) -> None:
+    """Move the folders of damaged runs out of the way. Raises StoreError if that fails."""
+    for run_id in run_ids:
+        places = (out / "runs" / f"{ASIDE}{run_id}-{k}" for k in itertools.count(1))
+        try:
+            run_folder(out, run_id).rename(next(place for place in places if not place.exists()))
+        except FileNotFoundError:  # another sweep into the same place was faster
+            continue
+        except OSError as error:
+            raise StoreError(f"{out}: cannot be written ({error.strerror})") from error
+
+
 def run_sweep(
     scenario: Scenario,
     out: str | Path,
@@ -77,9 +121,11 @@ def run_sweep(
     if jobs is not None and jobs < 1:
         raise GradlabError(f"jobs: expected at least 1, found {jobs}")
     chosen = choose_device(device)
-    stored = prepare(out, scenario, force=force)
+    damaged = damaged_runs(out, points(scenario))
+    stored = prepare(out, scenario, force=force) - damaged
+    set_aside(out, damaged)
     waiting = pending(scenario, stored)
-    outcome = Outcome(skipped=len(stored), total=len(waiting))
+    outcome = Outcome(skipped=len(stored), total=len(waiting), damaged=len(damaged))
     lanes = min(jobs or (1 if chosen == "cuda" else cpu_count()), len(waiting))
     todo: queue.SimpleQueue[Point] = queue.SimpleQueue()
     for point in waiting:

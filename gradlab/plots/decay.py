@@ -24,9 +24,9 @@ from gradlab.plots.results import Results
 from gradlab.plots.style import Look, Mark, StyleName, drawing
 from gradlab.plots.words import Language, say
 
-REASONS = ("no_fit", "no_law", "level", "grows")
+REASONS = ("no_fit", "no_law", "unclear", "level", "grows")
 """Why a profile has no half-life; the rows of the strip at the top, upwards."""
-ROW = 0.11
+ROW = 0.1
 """Height of a row of the strip, as a share of the axis."""
 NARROWEST = math.log10(4)
 MOST_TICKS = 4
@@ -48,10 +48,10 @@ def half_life(results: Results, *, style: StyleName = "lecture", lang: Language 
     with drawing(style, lang) as look:
         shape = (layout.rows, layout.columns)
         figure, axes = blank(look, *shape, len(layout.panels), taller=1.5)
-        heights = set_half_life_axis(axes, look, frame)
+        heights, floor = set_half_life_axis(axes, look, frame)
         leave_margins(axes, look, len(models.marks), layout.columns)
         for axis, rows in zip(axes, layout.split(frame), strict=True):
-            half_life_panel(axis, look, rows, models, heights)
+            half_life_panel(axis, look, rows, models, heights, floor)
         log = label_lengths(axes, frame["source_length"].unique().tolist())
         named = zip(models.marks, models.labels(look.lang), strict=True)
         page = Page(
@@ -90,15 +90,17 @@ def with_reason(frame: pd.DataFrame) -> pd.DataFrame:
         frame["profile"] == "no fit",
         frame["profile"] == "grows",
         frame["profile"] == "level",
+        frame["profile"] == "unclear",
         (frame["law"] != "exponential") | ~np.isfinite(frame["half_life"].astype(float)),
     ]
-    reasons = np.select(conditions, ["no_fit", "grows", "level", "no_law"], "")
+    reasons = np.select(conditions, ["no_fit", "grows", "level", "unclear", "no_law"], "")
     return frame.assign(reason=reasons)
 
 
 def half_life_panel(
-    axis: Axes, look: Look, rows: pd.DataFrame, models: Models, heights: dict[str, float]
-) -> None:
+    axis: Axes, look: Look, rows: pd.DataFrame, models: Models, heights: dict[str, float],
+    floor: float,
+) -> None:  # fmt: skip
     """Draw each model's half-lives, their intervals, and its markers in the strip."""
     for line, (mark, label) in enumerate(zip(models.marks, models.labels("en"), strict=True)):
         own = rows[rows["line"] == line].sort_values("source_length")
@@ -108,7 +110,7 @@ def half_life_panel(
                 own["source_length"], shown, color=mark.color, ls=mark.dash, lw=look.line,
                 label=label or "all", zorder=3, **marker_style(look, mark),
             )  # fmt: skip
-            draw_intervals(axis, look, own[shown.notna()], mark)
+            draw_intervals(axis, look, own[shown.notna()], mark, floor)
         middle = (len(models.marks) - 1) / 2
         for reason, height in heights.items():
             lengths = own.loc[own["reason"] == reason, "source_length"]
@@ -117,11 +119,11 @@ def half_life_panel(
         note(look, axis, say(look.lang, "no_runs"))
 
 
-def draw_intervals(axis: Axes, look: Look, rows: pd.DataFrame, mark: Mark) -> None:
-    """Bars from the lower to the upper end of the interval, where there is one."""
+def draw_intervals(axis: Axes, look: Look, rows: pd.DataFrame, mark: Mark, floor: float) -> None:
+    """Bars over the interval, where there is one; up to the strip where it has no upper end."""
     rows = rows[rows["half_life_high"].notna()]
     if len(rows):
-        ends = rows[["half_life_low", "half_life_high"]].to_numpy(dtype=float)
+        ends = rows[["half_life_low", "half_life_high"]].to_numpy(dtype=float).clip(max=floor)
         axis.vlines(
             rows["source_length"], ends[:, 0], ends[:, 1], color=mark.color, lw=0.8 * look.line,
             alpha=0.55, label="interval", zorder=2,
@@ -143,10 +145,12 @@ def mark_reason(
         )  # fmt: skip
 
 
-def set_half_life_axis(axes: list[Axes], look: Look, frame: pd.DataFrame) -> dict[str, float]:
+def set_half_life_axis(
+    axes: list[Axes], look: Look, frame: pd.DataFrame
+) -> tuple[dict[str, float], float]:
     """The same log axis for all panels, under a strip with a named row for each reason that occurs.
 
-    Returns the height of each row.
+    Returns the height of each row, and of the lower edge of the strip.
     """
     reasons = [reason for reason in REASONS if (frame["reason"] == reason).any()]
     low, high = half_life_span(frame)
@@ -165,7 +169,7 @@ def set_half_life_axis(axes: list[Axes], look: Look, frame: pd.DataFrame) -> dic
         axis.set_yticks([], minor=True)
         if reasons:
             axis.axhspan(10**floor, 10**top, color="#eeeeee", lw=0, zorder=0)
-    return heights
+    return heights, float(10**floor)
 
 
 def leave_margins(axes: list[Axes], look: Look, lines: int, columns: int) -> None:
@@ -211,6 +215,10 @@ def about_fits(look: Look, frame: pd.DataFrame) -> list[str]:
         sentences.append(say(lang, "seeds_one"))
     if len(many):
         sentences.append(say(lang, "half_life_interval", seeds=caption.between(lang, many)))
+    endless = shown.loc[np.isinf(shown["half_life_high"].astype(float)), "seeds"]
+    if len(endless):
+        seeds = caption.between(lang, endless.unique())
+        sentences.append(say(lang, "half_life_endless", count=len(endless), seeds=seeds))
     found = {reason: int((frame["reason"] == reason).sum()) for reason in REASONS[::-1]}
     without = sum(found.values())
     if without:

@@ -73,9 +73,10 @@ def hop_rows(results: Results) -> pd.DataFrame:
     if not table.empty:
         table = at_stages(table[table["state"] == "h"])
     if table.empty:
+        unfinished = (results.runs["status"] == "missing").all()
         raise NothingToPlotError(
             "hops needs rows in the table hops, found none: set record.hops = true in the scenario"
-            " and run it, or no run of this sweep is finished"
+            " and run it" + ("; no run of this sweep is finished" if unfinished else "")
         )
     return table
 

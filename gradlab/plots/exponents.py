@@ -123,9 +123,11 @@ def exponent_rows(results: Results) -> pd.DataFrame:
     if not table.empty:
         table = at_stages(table)
     if table.empty:
+        unfinished = (results.runs["status"] == "missing").all()
         raise NothingToPlotError(
             "lyapunov needs rows in the table lyapunov, found none: set record.jacobians = true in"
-            " the scenario and run it, or no run of this sweep is finished"
+            " the scenario and run it"
+            + ("; no run of this sweep is finished" if unfinished else "")
         )
     return table
 
@@ -143,14 +145,14 @@ def measured_rates(
     table = results.decay
     if table.empty:
         nothing = dict.fromkeys(RATES, math.nan)
-        return largest.assign(law="neither", **nothing)
+        return largest.assign(law="neither", profile="no fit", **nothing)
     table = pairs.locate(at_stages(table[table["state"] == "h"]))
     if lines is None:
         by.remove("line")
     else:
         table = table.assign(line=lines.locate(table)["panel"])
     rates = table[SLOPES].astype(float).mul(math.log(10)).set_axis(RATES, axis="columns")
-    fits = pd.concat([table[[*by, "law"]], rates], axis="columns").drop_duplicates(by)
+    fits = pd.concat([table[[*by, "law", "profile"]], rates], axis="columns").drop_duplicates(by)
     return largest.merge(fits, on=by, how="left")
 
 
@@ -201,9 +203,10 @@ def pair_panels(
 
 
 def draw_rate(axis: Axes, look: Look, point: dict[str, object], mark: Mark, label: str) -> None:
-    """One point with its interval over seeds; hollow where the decay is not exponential."""
+    """One point with its interval over seeds; hollow where no exponential trend was found."""
     x, y, low, high = (float(str(point[name])) for name in ("largest", *RATES))
-    own = Mark(mark.color, mark.marker, hollow=point["law"] != "exponential")
+    trend = point["law"] == "exponential" and point["profile"] in ("falls", "grows")
+    own = Mark(mark.color, mark.marker, hollow=not trend)
     if math.isfinite(low) and math.isfinite(high):
         axis.vlines(x, low, high, color=mark.color, lw=0.8 * look.line, label="interval")
     if math.isfinite(y):

@@ -106,9 +106,10 @@ def map_rows(results: Results) -> pd.DataFrame:
     if not table.empty:
         table = at_stages(table[table["state"] == "h"])
     if table.empty:
+        unfinished = (results.runs["status"] == "missing").all()
         raise NothingToPlotError(
             "gradient_map needs rows in the table maps, found none: set record.map = true in the"
-            " scenario and run it, or no run of this sweep is finished"
+            " scenario and run it" + ("; no run of this sweep is finished" if unfinished else "")
         )
     return table
 

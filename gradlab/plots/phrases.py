@@ -61,13 +61,19 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "edges": ("effective path length (edges)", "유효 경로 길이 (간선 수)"),
     "first_state": ("at h₁", "h₁에서"),
     "reference_last": (
-        "no attention, last target token: (n − i) + 1 + k, at h₁ n + k",
-        "어텐션 없음, 마지막 목표 토큰: (n − i) + 1 + k, h₁에서 n + k",
+        "last target token without attention: n{d} − i steps, 1 exit, k decoder steps,"
+        "\n(n{d} − i) + 1 + k, at h₁ n{d} + k{delay}",
+        "어텐션 없이 마지막 목표 토큰에서: 스텝 n{d} − i번, 출구 1번, 디코더 스텝 k번,"
+        "\n(n{d} − i) + 1 + k, h₁에서 n{d} + k{delay}",
     ),
     "reference_shortest": (
-        "no attention, first target token (shortest): (n − i) + 1 + 1, at h₁ n + 1",
-        "어텐션 없음, 첫 목표 토큰(최단): (n − i) + 1 + 1, h₁에서 n + 1",
+        "shortest path without attention: n{d} − i steps, 1 exit, 1 decoder step,"
+        "\n(n{d} − i) + 1 + 1, at h₁ n{d} + 1{delay}",
+        "어텐션 없는 최단 경로: 스텝 n{d} − i번, 출구 1번, 디코더 스텝 1번,"
+        "\n(n{d} − i) + 1 + 1, h₁에서 n{d} + 1{delay}",
     ),
+    "delay_of": (" (d = {delay})", " (d = {delay})"),
+    "delay_several": (" (d: delay)", " (d: 지연)"),
     "parts_oppose": ("parts oppose each other", "부분들이 서로 상쇄"),
     "hop_count": (
         "recurrent steps before leaving the encoder",
@@ -84,8 +90,27 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "half_life_axis": ("half-life (timesteps, log scale)", "반감기 (시점 수, 로그 눈금)"),
     "grows": ("grows", "커짐"),
     "level": ("level", "평탄"),
+    "unclear": ("no clear trend", "뚜렷한 추세 없음"),
     "no_law": ("not exponential", "지수형 아님"),
     "no_fit": ("no fit", "적합 불가"),
+    # the same rows, explained in the caption
+    "why_grows": ("{count} grow towards the start", "시작 쪽으로 커짐 {count}"),
+    "why_level": (
+        "{count} level: changes by less than a factor of two from one end to the other",
+        "평탄: 한쪽 끝에서 다른 쪽 끝까지 변화가 2배 미만 {count}",
+    ),
+    "why_unclear": (
+        "{count} with no clear trend: some seeds fall and others grow, or no fitted curve explains"
+        " half of the variance, or the interval over 5 or more seeds holds zero",
+        "뚜렷한 추세 없음(시드마다 방향이 다름, 분산의 절반을 설명하는 적합이 없음, 또는 시드 5개"
+        " 이상의 구간이 0을 포함) {count}",
+    ),
+    "why_no_law": (
+        "{count} fall, but no better as an exponential than as a power law",
+        "줄지만 지수 적합이 거듭제곱 적합보다 낫지 않음 {count}",
+    ),
+    "why_no_fit": ("{count} with fewer than 3 usable norms", "쓸 수 있는 노름 3개 미만 {count}"),
+    # exponents
     "exponents": ("all exponents", "모든 지수"),
     "measured": ("measured decay", "측정한 감쇠"),
     "index": ("index, largest first", "순번 (큰 것부터)"),

@@ -38,9 +38,14 @@ def draw_reference(axis: Axes, look: Look, rows: pd.DataFrame, x: str) -> None:
 
 def key_references(look: Look, frame: pd.DataFrame) -> list[Line2D]:
     """Legend entries of the references that are drawn."""
-    shown = set(frame.loc[frame["reference"].notna(), "which"])
+    drawn = frame[frame["reference"].notna()]
+    shown, delays = set(drawn["which"]), sorted({int(delay) for delay in drawn["task.delay"]})
+    words = {"d": " + d" if any(delays) else "", "delay": ""}
+    if any(delays):
+        name = "delay_of" if len(delays) == 1 else "delay_several"
+        words["delay"] = say(look.lang, name, delay=delays[0])
     return [
-        Line2D([], [], color=INK, ls=dash, lw=0.5 * look.line, label=say(look.lang, name))
+        Line2D([], [], color=INK, ls=dash, lw=0.5 * look.line, label=say(look.lang, name, **words))
         for name, dash in REFERENCES.items()
         if name in shown
     ]

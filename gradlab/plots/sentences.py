@@ -99,23 +99,16 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     "half_life_interval": (
         "{seeds} seeds: point = half-life of their mean slope, bar = 95% t-interval over seeds,"
         " computed on the slope.",
-        "시드 {seeds}개: 점 = 평균 기울기의 반감기, 막대 = 시드에 대한 95% t-구간"
-        "(기울기에서 계산).",
+        "시드 {seeds}개: 점 = 평균 기울기의 반감기, 막대 = 기울기의 95% t-구간(시드)에서.",
+    ),
+    "half_life_endless": (
+        "Bars up to the top ({count}) have no upper end: interval too wide with {seeds} seeds.",
+        "맨 위까지 이어진 막대({count}개)는 상한 없음: 시드 {seeds}개로는 구간이 너무 넓음.",
     ),
     "no_half_life": (
         "Grey strip: no half-life at {count} of {total} points ({reasons}).",
         "회색 띠: 점 {total}개 중 {count}개에는 반감기 없음({reasons}).",
     ),
-    "why_grows": ("{count} grow towards the start", "시작 쪽으로 커짐 {count}"),
-    "why_level": (
-        "{count} level: slope cannot be told from zero",
-        "평탄: 0과 구별되지 않는 기울기 {count}",
-    ),
-    "why_no_law": (
-        "{count} fall, but no better as an exponential than as a power law",
-        "줄지만 지수 적합이 거듭제곱 적합보다 낫지 않음 {count}",
-    ),
-    "why_no_fit": ("{count} with fewer than 3 usable norms", "쓸 수 있는 노름 3개 미만 {count}"),
     "left_out_of_fits": (
         "Norms left out of the fits: {zeros} exactly 0, {subnormal} below 2.2e-308, {nonfinite} not"
         " finite.",
@@ -131,9 +124,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     "about_measured": (
         "Measured: fitted slope of log10 of the total gradient's norm times ln 10, one point a"
         " length; above the diagonal it falls more slowly than the encoder alone would make it."
-        " Hollow: an exponential does not fit best.",
+        " Hollow: level, no clear trend, or an exponential does not fit best.",
         "측정값: 전체 기울기 노름의 log10 적합 기울기 × ln 10, 길이마다 한 점. 대각선 위:"
-        " 인코더만의 경우보다 느리게 줄어듦. 빈 표식: 지수 적합이 가장 낫지 않음.",
+        " 인코더만의 경우보다 느리게 줄어듦. 빈 표식: 평탄하거나, 뚜렷한 추세가 없거나,"
+        " 지수 적합이 가장 낫지 않음.",
     ),
     "slope_interval": (
         "Bar: 95% t-interval over seeds of the slope.",
@@ -232,10 +226,7 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "{count} of {total} runs diverged: not in the lines, shown as ×.",
         "실행 {total}개 중 {count}개 발산: 선에서 제외, ×로 표시.",
     ),
-    "runs_missing": (
-        "{count} of {total} runs missing.",
-        "실행 {total}개 중 {count}개 누락.",
-    ),
+    "runs_missing": ("{count} of {total} runs missing.", "실행 {total}개 중 {count}개 누락."),
     # warnings that stay English, since there is no font for anything else
     "no_hangul": (
         "no installed font has Hangul, so this figure is labelled in English; install NanumGothic"

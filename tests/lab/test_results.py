@@ -133,7 +133,7 @@ def test_a_directory_that_is_no_sweep(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place, found in [
         (tmp_path / "none", "found no such directory"),
-        (tmp_path / "file", "found no such directory"),
+        (tmp_path / "file", "found a file"),
         (tmp_path, "found no scenario.toml in it"),
     ]:
         with pytest.raises(StoreError) as error:
@@ -211,6 +211,34 @@ def test_a_table_that_is_gone_or_lacks_a_column(one: Path) -> None:
     with pytest.raises(StoreError) as error:
         _ = open_results(one.parents[1]).training
     assert str(error.value) == f"{path}: cannot be read (No such file or directory){rest}"
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "values", "reason"),
+    [
+        ("gradients", "norm_mean", "x", "expected numbers, found text"),
+        ("gradients", "path", 1.5, "expected text, found numbers"),
+        ("training", "loss", True, "expected numbers, found bool"),
+    ],
+)
+def test_a_column_of_another_type(
+    one: Path, name: str, column: str, values: object, reason: str
+) -> None:
+    path = one / f"{name}.parquet"
+    table = pq.read_table(path).to_pandas()
+    table.assign(**{column: values}).to_parquet(path)
+    with pytest.raises(StoreError) as error:
+        getattr(open_results(one.parents[1]), name)
+    assert str(error.value) == (
+        f"{path}: cannot be read (column {column}: {reason}); delete the folder {one} and run "
+        "the sweep again"
+    )
+
+
+def test_a_column_without_any_value_is_read(one: Path) -> None:
+    path = one / "gradients.parquet"
+    pq.read_table(path).to_pandas().assign(share=None).to_parquet(path)
+    assert open_results(one.parents[1]).gradients["share"].isna().all()
 
 
 def test_a_table_whose_bytes_were_changed(one: Path) -> None:

@@ -190,6 +190,16 @@ def test_what_a_killed_writer_left_is_no_run_and_goes_after_an_hour(tmp_path: Pa
     assert stored_runs(tmp_path) == before
 
 
+def test_what_was_set_aside_is_never_removed(tmp_path: Path) -> None:
+    aside = tmp_path / "runs" / ".damaged-0123456789abcdef-1"
+    aside.mkdir(parents=True)
+    (aside / "run.json").write_text("{}")
+    os.utime(aside, (time.time() - 7200,) * 2)
+    prepare(tmp_path, tiny(), force=True)
+    assert visible(aside) == ["run.json"]
+    assert stored_runs(tmp_path) == set()
+
+
 def test_many_writers_of_one_run_leave_one_whole_folder(tmp_path: Path, run: Run) -> None:
     start, errors = threading.Barrier(6), []
 

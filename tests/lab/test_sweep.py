@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 from tiny import CASES, fill, point, tiny
@@ -27,7 +28,14 @@ from gradlab.lab.lanes import Event, Kind, compute_and_store
 from gradlab.lab.results import open_results
 from gradlab.lab.run import Run, run_point
 from gradlab.lab.store import read_table, run_folder, stored_runs
-from gradlab.lab.sweep import Outcome, expected_work, pending, run_sweep
+from gradlab.lab.sweep import (
+    Outcome,
+    damaged_runs,
+    expected_work,
+    pending,
+    run_sweep,
+    set_aside,
+)
 from gradlab.lab.tables import TABLES
 from gradlab.scenario import load_scenario
 from gradlab.schema import Scenario
@@ -63,6 +71,65 @@ def test_an_outcome_counts_each_kind() -> None:
         outcome.count(Event(kind, point(), "why"))
     assert (outcome.done, outcome.diverged, outcome.finished) == (1, 1, 3)
     assert [event.message for event in outcome.failures] == ["why"]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def drop_a_column(path: Path) -> None:
+    pq.write_table(pq.read_table(path).drop_columns(["share"]), path)
+
+
+DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
+    ("gradients.parquet", truncate),
+    ("gradients.parquet", Path.unlink),
+    ("gradients.parquet", drop_a_column),
+    ("maps.parquet", Path.unlink),
+    ("run.json", lambda path: path.write_text("{}")),
+    ("run.json", lambda path: path.write_text("[1]")),
+    ("run.json", lambda path: path.write_bytes(b"\x80garbage")),
+    ("run.json", truncate),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE)
+def test_a_damaged_run_is_found_and_kept_aside(
+    tmp_path: Path, name: str, damage: Callable[[Path], object]
+) -> None:
+    scenario = tiny({"seed": [0, 1]}, training={"steps": 0})
+    whole, hurt = fill(tmp_path, scenario)
+    assert damaged_runs(tmp_path, points(scenario)) == set()
+    damage(run_folder(tmp_path, hurt) / name)
+    assert damaged_runs(tmp_path, points(scenario)) == {hurt}
+    assert damaged_runs(tmp_path, points(scenario)[:1]) == set()
+    for k in (1, 2):
+        files = sorted(path.name for path in run_folder(tmp_path, hurt).iterdir())
+        set_aside(tmp_path, {hurt})
+        aside = tmp_path / "runs" / f".damaged-{hurt}-{k}"
+        assert sorted(path.name for path in aside.iterdir()) == files
+        assert stored_runs(tmp_path) == {whole}
+        fill(tmp_path, scenario)
+
+
+def test_a_run_without_the_tables_it_was_not_asked_for_is_whole(tmp_path: Path) -> None:
+    unasked = dict.fromkeys(("map", "hops", "jacobians"), False)
+    scenario = tiny(training={"steps": 0}, record=unasked)
+    fill(tmp_path, scenario)
+    assert damaged_runs(tmp_path, points(scenario)) == set()
+
+
+def test_a_run_of_another_schema_version_is_not_damaged(tmp_path: Path) -> None:
+    scenario = tiny(training={"steps": 0})
+    (run_id,) = fill(tmp_path, scenario)
+    folder = run_folder(tmp_path, run_id)
+    (folder / "run.json").write_text('{"schema_version": 0, "status": "done", "seconds": 1}')
+    with pytest.raises(StoreError) as error:
+        run_sweep(scenario, tmp_path, device="cpu")
+    assert str(error.value) == (
+        f"{folder}: expected schema version 1, found 0; run the sweep again into a new directory"
+    )
+    assert stored_runs(tmp_path) == {run_id}
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +395,8 @@ def test_an_interrupted_and_then_a_killed_sweep_goes_on(tmp_path: Path) -> None:
         stdout, stderr = process.communicate(timeout=20)
         assert process.returncode == 130
         assert stdout == ""
-        *progress, last = stderr.splitlines()
+        lines = stderr.splitlines()  # loky's tracker may remark that its processes were killed
+        *progress, last = (line for line in lines if "resource_tracker" not in line)
         assert last == "gradlab: interrupted; finished runs are stored, run again to go on"
         assert all(line.startswith("[") for line in progress)
         assert wait_for(lambda: not marked(mark), 10)

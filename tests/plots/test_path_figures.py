@@ -10,6 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from reading import caption, legend, lines, panel, texts, xs, ys
+from synthetic import Axes as Sweep
 from synthetic import make
 
 from gradlab.errors import NothingToPlotError
@@ -107,10 +108,29 @@ def test_no_reference_where_it_would_not_be_true() -> None:
     for settings in ({"model__bridge": "every_step"}, {"model__layers": 2}):
         figure = FIGURES["path_length"](make({"task.length": [5]}, **settings))
         assert not any(lines(axis, "reference_shortest") for axis in figure.axes)
-        assert not any("no attention" in label for label in legend(figure))
+        assert not any("attention" in label for label in legend(figure))
     delayed = make({"task.length": [5]}, task__delay=2)
     (reference,) = lines(FIGURES["path_length"](delayed).axes[0], "reference_shortest")
     assert ys(reference)[0] == (5 + 2 - 1) + 1 + 1
+
+
+@pytest.mark.parametrize(("delays", "words"), [([2], "d = 2"), ([0, 2], "d: delay")])
+def test_the_legend_of_a_reference_names_the_delay_in_its_formula(
+    delays: list[int], words: str
+) -> None:
+    sweep: Sweep = {"task.delay": delays, "record.loss": ["mean", "last"], "task.length": [5]}
+    labels = legend(FIGURES["path_length"](make(sweep)))
+    assert [label for label in labels if "attention" in label] == [
+        "last target token without attention: n + d − i steps, 1 exit, k decoder steps,"
+        f"\n(n + d − i) + 1 + k, at h₁ n + d + k ({words})",
+        "shortest path without attention: n + d − i steps, 1 exit, 1 decoder step,"
+        f"\n(n + d − i) + 1 + 1, at h₁ n + d + 1 ({words})",
+    ]
+    plain = legend(FIGURES["path_length"](make({"task.length": [5]})))
+    assert plain[-1] == (
+        "shortest path without attention: n − i steps, 1 exit, 1 decoder step,"
+        "\n(n − i) + 1 + 1, at h₁ n + 1"
+    )
 
 
 def test_lengths_where_parts_oppose_are_hatched_with_the_reason() -> None:

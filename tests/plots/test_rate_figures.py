@@ -151,6 +151,40 @@ def test_a_profile_without_half_life_stands_in_the_strip_under_its_word() -> Non
     assert "2 grow towards the start; 2 fall, but no better" in words
 
 
+def scattered(point: Point, length: int, position: int, step: int) -> float:
+    """Of two seeds: one falls and the other grows; all fall, unlike; after training, level."""
+    signs = (-0.3, 0.1) if point["model.attention"] == "none" else (-0.336, -0.264)
+    return float(10 ** ((0.001 if step else signs[point["seed"]]) * (length - position)))
+
+
+def test_level_unclear_and_endless_intervals_are_told_apart() -> None:
+    axes: Sweep = {**BOTH, "task.length": [20]}
+    results = make(axes, seeds=2, steps=(0, 9), model__hidden=4, norm=scattered)
+    figure = FIGURES["half_life"](results)
+    before, after = panel(figure, "untrained"), panel(figure, "after 9 steps")
+    assert [xs(m) for m in lines(before, "unclear")] == [[20]]
+    assert [xs(m) for m in lines(after, "level")] == [[20], [20]]
+    labels = [t.get_text() for t in before.get_yticklabels()]
+    assert labels[-2:] == ["no clear trend", "level"]
+    ((low, high),) = bars(before)
+    assert low == results.decay["half_life_low"].dropna().item()
+    assert ys(lines(before, "additive attention")[0])[0] < high < ys(lines(before, "unclear")[0])[0]
+    words = caption(figure)
+    assert "Bars up to the top (1) have no upper end: interval too wide with 2 seeds" in words
+    assert "no half-life at 3 of 4 points" in words
+    assert "2 level: changes by less than a factor of two" in words
+    assert "1 with no clear trend: some seeds fall and others grow" in words
+    exponents = FIGURES["lyapunov"](results)
+    for stage, label, hollow in (
+        ("untrained", "additive attention", False),
+        ("untrained", "no attention", True),
+        ("after 9 steps", "additive attention", True),
+    ):
+        (point,) = lines(panel(exponents, stage, "measured decay"), label)
+        assert (point.get_markerfacecolor() == "white") == hollow
+    assert "Hollow: level, no clear trend" in caption(exponents)
+
+
 def test_half_life_with_one_seed_has_no_interval_and_few_points_no_fit() -> None:
     results = make({"task.length": [2, 10]}, norm=profiles)
     figure = FIGURES["half_life"](results)
