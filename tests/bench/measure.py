@@ -197,9 +197,9 @@ def compare_memory() -> None:
 
 def main() -> None:
     torch.set_num_threads(int(os.environ.get("GRADLAB_THREADS", "1")))
+    compare_memory()  # first: a child's peak starts at what its parent held when it was forked
     compare_measurement()
     compare_map()
-    compare_memory()
 
 
 if __name__ == "__main__":
