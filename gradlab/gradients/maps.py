@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from gradlab.errors import GradlabError
 from gradlab.gradients.paths import at_last_step
 from gradlab.limits import CHUNK_BYTES, map_bytes
 from gradlab.models.cells import State
@@ -38,25 +39,33 @@ class GradientMap:
 @torch.inference_mode(False)
 @torch.no_grad()
 def gradient_map(model: Seq2Seq, batch: Batch) -> GradientMap:
-    """Measure the map of a batch in float64; `model` is untouched."""
+    """Measure the map of a batch in float64; `model` is untouched.
+
+    Raises GradlabError if the examples differ in length: their positions are not to be pooled.
+    """
+    for side, lengths in (("source", batch.source_lengths), ("target", batch.target_lengths)):
+        if int(lengths.min()) != int(lengths.max()):
+            raise GradlabError(
+                f"a map needs examples of one {side} length, found {int(lengths.min())} to "
+                f"{int(lengths.max())}"
+            )
     twin = copy.deepcopy(model).to(torch.float64)
     size = batch.source.shape[0]
     shape = (batch.source.shape[-1], batch.target.shape[-1], twin.spec.hidden)
     each = map_bytes(*shape, len(twin.state_names))
-    norms: dict[str, Tensor] = {}
-    weights = None
+    norms: dict[str, list[Tensor]] = {name: [] for name in twin.state_names}
+    weights: list[Tensor] = []
     chunk = max(1, CHUNK_BYTES // each)
     for start in range(0, size, chunk):
         part = batch.examples(slice(start, start + chunk))
         vectors, alpha = target_gradients(twin, part)
         for name, vector in zip(twin.state_names, vectors, strict=True):
-            total = norms.get(name, 0.0) + safe_norm(vector).sum(1)
-            norms[name] = total
+            norms[name].append(safe_norm(vector).sum(1))
         if alpha is not None:
-            weights = alpha.sum(0) if weights is None else weights + alpha.sum(0)
+            weights.append(alpha.sum(0))
     return GradientMap(
-        {name: total / size for name, total in norms.items()},
-        None if weights is None else weights / size,
+        {name: torch.stack(sums).sum(0) / size for name, sums in norms.items()},
+        torch.stack(weights).sum(0) / size if weights else None,
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from gradlab.errors import GradlabError
 from gradlab.gradients import maps
 from gradlab.gradients.hops import hop_rows
 from gradlab.gradients.maps import gradient_map, safe_norm, target_gradients
@@ -187,3 +188,9 @@ def test_memory_is_estimated_from_above_and_in_its_order(
     hopped = examples * hops_bytes(n, hidden, states)
     assert mapped / 8 < mapping.most < 1.05 * mapped
     assert hopped / 4 < hopping.most < 1.05 * hopped
+
+
+def test_a_map_of_examples_of_several_lengths_is_refused() -> None:
+    with pytest.raises(GradlabError) as refused:
+        gradient_map(build(), make_batch("copy", [2, 4]))
+    assert str(refused.value) == "a map needs examples of one source length, found 2 to 4"
