@@ -29,7 +29,6 @@ from torch import Tensor
 
 from gradlab.errors import GradlabError
 from gradlab.models.cells import CELLS, Cell, Coefficients
-from gradlab.models.recurrence import linearise, states_before
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.models.trace import Trace
 from gradlab.tasks import Batch
@@ -132,9 +131,8 @@ def _of_chunk(model: Seq2Seq, batch: Batch, rows: Tensor) -> tuple[Tensor, ...]:
     names = ("source", "source_lengths", "target", "target_lengths")
     trace: Trace = model(replace(batch, **{name: getattr(batch, name)[rows] for name in names}))
     cell, encoder = CELLS[model.spec.cell], model.encoder
-    before = states_before(trace.encoded.initial, trace.encoder_states)
-    weight, bias = encoder.weight_hh_l0, encoder.bias_hh_l0
-    local = linearise(cell, trace.encoded.projected, before, weight, bias)  # time first
+    encoded, weight = trace.encoded, encoder.weight_hh_l0
+    local = encoder.linearise(encoded.projected, encoded.initial, encoded.states)  # time first
     broken = torch.zeros_like(rows, dtype=torch.bool)
 
     def jacobian(step: int) -> Tensor:

@@ -17,7 +17,6 @@ Nothing is subtracted and no step size is chosen: all three are exact to roundin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,29 +30,19 @@ from gradlab.tasks import Batch
 SIGNALS = 3
 
 
-class _TimeEdge(torch.autograd.Function):
-    """The identity, over an edge that counts."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        total, length, query = g
-        return torch.stack([total, length + total, query])
+def time_edge(g: Tensor) -> Tensor:
+    """Return the signals once they crossed an edge that counts."""
+    total, length, query = g
+    return torch.stack([total, length + total, query])
 
 
-class _QueryEdge(_TimeEdge):
-    """The identity, over an edge that counts and leads to a query."""
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        total, length, _ = g
-        return torch.stack([total, length + total, total])
+def query_edge(g: Tensor) -> Tensor:
+    """Return the signals once they crossed an edge that counts and led to a query."""
+    total, length, _ = g
+    return torch.stack([total, length + total, total])
 
 
-COUNTED = Counted(time=_TimeEdge.apply, query=_QueryEdge.apply)
+COUNTED = Counted(time_edge, query_edge)
 
 
 @dataclass(frozen=True)

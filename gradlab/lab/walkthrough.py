@@ -59,7 +59,12 @@ Part = tuple[str, Tensor, str, str]
 
 def _encoder(model: Seq2Seq, batch: Batch, trace: Trace) -> Iterator[Part]:
     yield "source", batch.source, "B n", "symbol ids x_1 .. x_n"
-    yield "source_embedded", trace.encoded.embedded, "B n E", "one row of source_embedding a symbol"
+    yield (
+        "source_embedded",
+        model.source_embedding(batch.source),
+        "B n E",
+        "one row of source_embedding a symbol",
+    )
     yield "encoder_states", trace.encoder_states[0], "B n H", "h_i = cell(x_i, h_{i-1}), h_0 = 0"
     if len(trace.encoder_states) > 1:
         yield "encoder_cells", trace.encoder_states[1], "B n H", "c_i, the LSTM's cell state"

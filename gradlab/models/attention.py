@@ -12,29 +12,62 @@ because they are two paths of the gradient. Queries are (..., batch, k, hidden),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
-from gradlab.models.layers import Linear, linear
+from gradlab.models.comparisons import Additive, AdditiveScores, ByAutograd, Comparison, Product
+from gradlab.models.layers import Linear
 
 
 class Score(nn.Module, ABC):
-    """A score function. `project_keys` is what can be computed once for all target steps."""
+    """A score function; `forward` is enough to define one, the rest makes it faster.
 
-    @abstractmethod
+    `project_keys` is what can be computed once for all target steps. `compare`, with its weights
+    and the query's matrix, is the score for a decoder that asks one query at a time.
+    """
+
     def project_keys(self, keys: Tensor) -> Tensor:
         """Return what `forward` takes as keys, (..., batch, n, features)."""
+        return keys
 
     @abstractmethod
     def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
         """Return the scores e (..., batch, k, n) of query (..., batch, k, hidden)."""
 
-    @abstractmethod
+    def query_weight(self) -> Tensor | None:
+        """Return the matrix that a query is multiplied with before it is compared, if any."""
+        return None
+
+    def compared_with(self) -> tuple[Tensor, ...]:
+        """Return the weights that a comparison takes."""
+        return tuple(self.parameters())
+
+    def compare(self, queries: int, keys: Tensor, *weights: Tensor) -> Comparison:
+        """Return the comparison of `queries` queries, one after the other, with projected keys."""
+        names = [name for name, _ in self.named_parameters()]
+
+        def score(query: Tensor, keys: Tensor, *weights: Tensor) -> Tensor:
+            scores: Tensor = functional_call(
+                self, dict(zip(names, weights, strict=True)), (query, keys)
+            )
+            return scores
+
+        return ByAutograd(score, keys, *weights)
+
     def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return de_ji/dq_j and de_ji/dh_i, each (..., batch, k, n, hidden); keys are h_i."""
+        pairs = torch.broadcast_tensors(query.unsqueeze(-2), keys.unsqueeze(-3))
+        asked, read = (
+            part.flatten(-4, -2).unsqueeze(-2).detach().requires_grad_() for part in pairs
+        )
+        with torch.enable_grad():
+            scores = self(asked, self.project_keys(read))
+        found = torch.autograd.grad(scores.sum(), (asked, read), materialize_grads=True)
+        of_query, of_keys = (part.view(pairs[0].shape) for part in found)
+        return of_query, of_keys
 
 
 class AdditiveScore(Score):
@@ -48,12 +81,21 @@ class AdditiveScore(Score):
 
     def project_keys(self, keys: Tensor) -> Tensor:
         projected: Tensor = self.key(keys)
-        return projected.contiguous()
+        return projected
 
     def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
         inputs = self.query(query), projected_keys, self.energy.weight
-        scores: Tensor = Additive.apply(*inputs)  # type: ignore[no-untyped-call]
+        scores: Tensor = AdditiveScores.apply(*inputs)  # type: ignore[no-untyped-call]
         return scores
+
+    def query_weight(self) -> Tensor:
+        return self.query.weight
+
+    def compared_with(self) -> tuple[Tensor, ...]:
+        return (self.energy.weight,)
+
+    def compare(self, queries: int, keys: Tensor, *weights: Tensor) -> Comparison:
+        return Additive(queries, keys, *weights)
 
     def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return v (1 - tanh^2) W2 and v (1 - tanh^2) W1."""
@@ -63,58 +105,20 @@ class AdditiveScore(Score):
         return (slope @ w2).contiguous(), slope @ w1
 
 
-class Additive(torch.autograd.Function):
-    """v . tanh(key + query), one target step at a time.
-
-    The n x k x hidden activations are computed again in the backward pass instead of kept, so that
-    memory grows with n and not with n k. With g_ji = dL/de_ji:
-
-        dL/dquery_j = sum_i g_ji v (1 - tanh^2)      dL/dkey_i = sum_j g_ji v (1 - tanh^2)
-        dL/dv = sum_ji g_ji tanh
-    """
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor) -> Tensor:
-        ctx.save_for_backward(query, keys, energy)
-        columns = []
-        for q in query.unbind(-2):
-            activation = _tanh_(keys + q.unsqueeze(-2))
-            rows = linear(activation.flatten(-3, -2), energy)
-            columns.append(rows.view(activation.shape[:-1]))
-        return torch.stack(columns, dim=-2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, keys, energy = ctx.saved_tensors
-        v = energy.unsqueeze(-2)  # (..., 1, 1, hidden): meets (..., batch, n, hidden)
-        d_query, d_keys, d_energy = [], torch.zeros_like(keys), torch.zeros_like(energy)
-        for q, g_j in zip(query.unbind(-2), g.unbind(-2), strict=True):
-            activation = _tanh_(keys + q.unsqueeze(-2))
-            g_rows = g_j.flatten(-2).unsqueeze(-2)
-            d_energy += (g_rows @ activation.flatten(-3, -2)).sum_to_size(energy.shape)
-            slope = activation.square_().neg_().add_(1).mul_(g_j.unsqueeze(-1) * v)
-            d_query.append(slope.sum(-2))
-            d_keys += slope
-        return torch.stack(d_query, dim=-2), d_keys, d_energy
-
-
-def _tanh_(x: Tensor) -> Tensor:
-    """Return tanh(x) = 2 sigmoid(2x) - 1 in place; torch's tanh is several times slower on CPUs."""
-    return x.mul_(2).sigmoid_().mul_(2).sub_(1)
-
-
 class DotScore(Score):
     """e_ji = q_j . h_i; Luong et al. 2015, section 3.1."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
 
-    def project_keys(self, keys: Tensor) -> Tensor:
-        return keys
-
     def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
         return query @ projected_keys.mT
+
+    def compared_with(self) -> tuple[Tensor, ...]:
+        return ()
+
+    def compare(self, queries: int, keys: Tensor, *weights: Tensor) -> Comparison:
+        return Product(keys)
 
     def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return h_i and q_j."""
@@ -122,7 +126,7 @@ class DotScore(Score):
         return of_query, of_keys
 
 
-SCORES: dict[str, type[AdditiveScore] | type[DotScore]] = {
+SCORES: dict[str, Callable[[int], Score]] = {
     "additive": AdditiveScore,
     "dot": DotScore,
 }

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from gradlab.models.cells import CELLS, State
-from gradlab.models.recurrence import linearise, states_before
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.models.trace import Decoded, Memory
 from gradlab.tasks import Batch
@@ -45,16 +44,15 @@ def pull_back_targets(model: Seq2Seq, batch: Batch, memory: Memory, decoded: Dec
     """Return dl_j/d(exit edge) for every target step j; l_j is the loss of that step, in nats."""
     own, attention = _own_step(model, batch, memory, decoded)
     cell, weight_hh = CELLS[model.spec.cell], model.decoder.weight_hh_l0
-    before = states_before(model.first_state(memory), decoded.states)
-    local = linearise(cell, decoded.projected, before, weight_hh, model.decoder.bias_hh_l0)
+    local = model.decoder.linearise(decoded.projected, model.first_state(memory), decoded.states)
     nothing = torch.zeros_like(own[:, :1])
     d: State = tuple(nothing[:, :0] for _ in cell.states)
     fed = torch.zeros_like(own)
     for j in reversed(range(own.shape[1])):
         started = (own[:, j : j + 1], *(nothing for _ in cell.states[1:]))
         d = tuple(torch.cat(rows, dim=1) for rows in zip(started, d, strict=True))
-        at_j = tuple(part[j].unsqueeze(-2) for part in local)
-        dp, _ = cell.gate_gradients(at_j, d)
+        at_j = tuple(part[j].unsqueeze(1) for part in local)
+        dp = cell.pull_to_input(at_j, d, cell.pull_to_hidden(at_j, d))
         d = cell.adjoint(at_j, d, weight_hh)
         if model.bahdanau and attention is not None:
             d = (d[0] + attention.step(j, dp @ model.decoder.block("context")), *d[1:])

@@ -10,6 +10,7 @@ share a part start from the same part.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -21,11 +22,25 @@ from gradlab.seeding import keyed_generator
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W^T + b for x (..., batch, in), W (..., out, in), b (..., out)."""
-    if weight.dim() == 2:
-        return F.linear(x, weight, bias)
-    product = x @ weight.mT
-    return product if bias is None else product + bias.unsqueeze(-2)
+    """Return x W^T + b for x (..., batch, in), W (..., out, in), b (..., out).
+
+    A product is always a batched one, over one replica or several: each replica's numbers are then
+    the same, bit for bit, whatever stands beside it. (It is also faster than `F.linear`.)
+    """
+    if weight.dim() > 2 and x.shape[:-2] != weight.shape[:-2]:
+        product = x @ weight.mT
+        return product if bias is None else product + bias.unsqueeze(-2)
+    rows, per_replica = by_replica(x, weight), weight.reshape(-1, *weight.shape[-2:]).mT
+    if bias is None:
+        mapped = torch.bmm(rows, per_replica)
+    else:
+        mapped = torch.baddbmm(bias.reshape(len(rows), 1, -1), rows, per_replica)
+    return mapped.view(*x.shape[:-1], weight.shape[-2])
+
+
+def by_replica(x: Tensor, weight: Tensor) -> Tensor:
+    """Lay x (..., rows, features) out as (replicas, rows, features) for a weight's replicas."""
+    return x.reshape(math.prod(weight.shape[:-2]), -1, x.shape[-1])
 
 
 def rows_over_time(x: Tensor) -> Tensor:

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from gradlab import schema
 from gradlab.models.attention import SCORES, attend
+from gradlab.models.attentive import AttentiveScan
 from gradlab.models.cells import CELLS, State
 from gradlab.models.layers import Embedding, Linear, draw_parameters
 from gradlab.models.recurrence import Recurrent
-from gradlab.models.trace import Counted, Decoded, Encoded, ExitEdges, Memory, Trace
+from gradlab.models.trace import Counted, Crossing, Decoded, Encoded, ExitEdges, Memory, Trace
 from gradlab.tasks import SPECIAL_SYMBOLS, Batch
 
 
@@ -69,10 +70,9 @@ class Seq2Seq(nn.Module):
 
     def encode(self, batch: Batch) -> Encoded:
         """Run the encoder over the source."""
-        embedded = self.source_embedding(batch.source)
-        projected = self.encoder.project("embedding", embedded)
+        projected = self.encoder.project_symbols(self.source_embedding, batch.source)
         initial = self.encoder.zero_state(projected)
-        return Encoded(embedded, projected, initial, self.encoder(projected, initial))
+        return Encoded(projected, initial, self.encoder(projected, initial))
 
     def exit_edges(self, states: State, batch: Batch) -> ExitEdges:
         """Return the encoder's exit edges, each a tensor of its own."""
@@ -99,22 +99,29 @@ class Seq2Seq(nn.Module):
         assert memory.edges.values is not None
         return self.decoder.zero_state(memory.edges.values)
 
+    def decoder_input(self, inputs: Tensor, memory: Memory) -> Tensor:
+        """Return the projected input of each decoder step, context aside, for symbols `inputs`."""
+        projected = self.decoder.project_symbols(self.target_embedding, inputs)
+        if self.spec.bridge == "every_step":
+            bridge = memory.edges.bridge[0].unsqueeze(-2)
+            projected = projected + self.decoder.project("bridge", bridge)
+        return projected
+
     def decode(
         self, inputs: Tensor, memory: Memory, state: State, counted: Counted | None = None
     ) -> Decoded:
         """Run the decoder over the symbols `inputs` (..., batch, k) from `state`."""
-        projected = self.decoder.project("embedding", self.target_embedding(inputs))
-        if self.spec.bridge == "every_step":
-            bridge = memory.edges.bridge[0].unsqueeze(-2)
-            projected = projected + self.decoder.project("bridge", bridge)
+        projected = self.decoder_input(inputs, memory)
         if self.bahdanau:
             return self._decode_bahdanau(projected, memory, state, counted)
-        states = self._recur(projected, state, counted)
+        states = self.decoder(projected, state, counted)
         last = tuple(part[..., -1, :] for part in states)
         if self.attention is None:
             logits = self.output(states[0])
             return Decoded(projected, states, last, None, None, None, None, logits)
-        query = states[0] if counted is None else counted.query(states[0])
+        query = states[0]
+        if counted is not None:
+            query = Crossing.apply(query, counted.query)  # type: ignore[no-untyped-call]
         scores = self.attention(query, memory.projected_keys)
         assert memory.edges.values is not None and self.combine is not None
         weights, context = attend(scores, memory.edges.values, memory.mask)
@@ -122,36 +129,22 @@ class Seq2Seq(nn.Module):
         logits = self.output(readout)
         return Decoded(projected, states, last, query, scores, weights, context, logits)
 
-    def _recur(self, projected: Tensor, state: State, counted: Counted | None) -> State:
-        """Return the decoder's states; one step at a time where its steps in time are counted."""
-        if counted is None:
-            at_once: State = self.decoder(projected, state)
-            return at_once
-        steps = []
-        for p in projected.split(1, dim=-2):
-            states = self.decoder(p, tuple(map(counted.time, state)))
-            state = tuple(part.squeeze(-2) for part in states)
-            steps.append(states)
-        return tuple(torch.cat(part, dim=-2) for part in zip(*steps, strict=True))
-
     def _decode_bahdanau(
         self, projected: Tensor, memory: Memory, state: State, counted: Counted | None
     ) -> Decoded:
         assert memory.edges.values is not None and self.attention is not None
-        steps: list[tuple[Tensor, ...]] = []
-        for p in projected.split(1, dim=-2):
-            query = (state[0] if counted is None else counted.query(state[0])).unsqueeze(-2)
-            scores = self.attention(query, memory.projected_keys)
-            weights, context = attend(scores, memory.edges.values, memory.mask)
-            p = p + self.decoder.project("context", context)
-            states = self._recur(p, state, counted)
-            state = tuple(part.squeeze(-2) for part in states)
-            steps.append((p, query, scores, weights, context, *states))
-        projected, query, scores, weights, context, *parts = (
-            torch.cat(part, dim=-2) for part in zip(*steps, strict=True)
+        score, decoder = self.attention, self.decoder
+        found = AttentiveScan.apply(  # type: ignore[no-untyped-call]
+            *(decoder.cell_name, score.compare, counted, memory.mask),
+            *(projected, memory.projected_keys, memory.edges.values),
+            *(decoder.block("context"), score.query_weight()),
+            *(decoder.weight_hh_l0, decoder.bias_hh_l0, *state, *score.compared_with()),
         )
-        logits = self.output(parts[0])
-        return Decoded(projected, tuple(parts), state, query, scores, weights, context, logits)
+        *states, scores, weights, context, inputs = found
+        query = torch.cat([state[0].unsqueeze(-2), states[0][..., :-1, :]], dim=-2)
+        last = tuple(part[..., -1, :] for part in states)
+        logits = self.output(states[0])
+        return Decoded(inputs, tuple(states), last, query, scores, weights, context, logits)
 
     @torch.no_grad()
     def greedy(self, batch: Batch) -> Tensor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from gradlab.models.cells import State
@@ -34,14 +36,27 @@ class Memory:
 
 @dataclass(frozen=True)
 class Counted:
-    """What to do to a tensor where it crosses an edge of the decoder that path lengths count.
+    """What to do to a gradient, on its way back, at an edge of the decoder that path lengths count.
 
-    time: a state on its way to the next decoder step. query: a state on its way to a query. Both
-    must return their argument's values; what they change is the gradient that comes back.
+    time: at the way from one decoder state to the next. query: at the way from a decoder state to
+    a query. Both take gradients (signals, ...) and return the same shape.
     """
 
     time: Callable[[Tensor], Tensor]
     query: Callable[[Tensor], Tensor]
+
+
+class Crossing(torch.autograd.Function):
+    """The identity, whose gradient crosses an edge."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edge: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.edge = edge
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return ctx.edge(g), None
 
 
 @dataclass(frozen=True)
@@ -68,11 +83,10 @@ class Decoded:
 class Encoded:
     """What the encoder computed, and what its adjoint needs.
 
-    embedded, projected: (..., batch, n, embedding), (..., batch, n, gates * hidden).
+    projected: the projected inputs, (..., batch, n, gates * hidden).
     initial: z_0. states: z_1 .. z_n, each (..., batch, n, hidden).
     """
 
-    embedded: Tensor
     projected: Tensor
     initial: State
     states: State

@@ -7,16 +7,15 @@ fastest and the slowest. One thread unless GRADLAB_THREADS says otherwise.
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import Work, ratios, spread, take_turns
 from torch import Tensor
 
 from gradlab.gradients.hops import hop_rows
@@ -27,40 +26,17 @@ from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model, Task
 from gradlab.tasks import Batch, probe_batch
 
-ROUNDS = 5
 CASES = [
     {"attention": "none"},
     {"attention": "additive", "timing": "luong"},
     {"attention": "additive", "timing": "bahdanau"},
 ]
-Work = Callable[[], object]
 
 
 def case(n: int, examples: int, **spec: Any) -> tuple[Seq2Seq, Batch]:
     """Return a float64 model and a probe batch."""
     model = Seq2Seq(Model.model_validate(spec), 10).double()
     return model, probe_batch(Task(name="copy", length=n, symbols=10), examples, 0, n)
-
-
-def take_turns(candidates: dict[str, Work], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Return the seconds of every round of each candidate, after one round to warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(rounds + 1):
-        for name, work in candidates.items():
-            started = time.perf_counter()
-            work()
-            if turn > 0:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
-
-
-def spread(values: list[float], digits: int = 3) -> str:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def ratios(above: list[float], below: list[float]) -> str:
-    return spread([a / b for a, b in zip(above, below, strict=True)], 1)
 
 
 def forward_backward(model: Seq2Seq, batch: Batch) -> None:
@@ -95,22 +71,25 @@ def compare_measurement() -> None:
 def tapped(model: Seq2Seq) -> Iterator[list[Tensor]]:
     """Add zeros to the encoder's states, step by step, so that autograd finds their total."""
     taps: list[Tensor] = []
-    forward = model.encoder.forward
+    encoder: Any = model.encoder
+    forward = encoder.forward
 
-    def step_by_step(projected: Tensor, initial: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def step_by_step(
+        projected: Tensor, initial: tuple[Tensor, ...], *rest: Any
+    ) -> tuple[Tensor, ...]:
         state, steps = initial, []
         for p in projected.split(1, dim=-2):
             taps.append(torch.zeros_like(state[0], requires_grad=True))
-            states = forward(p, state)
+            states = forward(p, state, *rest)
             state = (states[0].squeeze(-2) + taps[-1], *(part.squeeze(-2) for part in states[1:]))
             steps.append(state)
         return tuple(torch.stack(part, dim=-2) for part in zip(*steps, strict=True))
 
-    model.encoder.forward = step_by_step  # type: ignore[method-assign]
+    encoder.forward = step_by_step
     try:
         yield taps
     finally:
-        del model.encoder.forward
+        del encoder.forward
 
 
 def by_autograd(model: Seq2Seq, batch: Batch) -> Iterator[Tensor]:

@@ -33,8 +33,9 @@ from gradlab.gradients.verify import (
     rows,
     verify,
 )
-from gradlab.models.attention import SCORES, Additive, DotScore
-from gradlab.models.cells import CELLS, RNN, Coefficients, State
+from gradlab.models.attention import SCORES, Score
+from gradlab.models.cells import CELLS, RNN, Coefficients, Gates, State
+from gradlab.models.comparisons import Additive
 
 NAMES = {holds: [f.name for f in rows() if f.holds is holds] for holds in (True, False)}
 
@@ -115,32 +116,34 @@ def test_a_broken_formula_is_noticed(
 
 
 @pytest.mark.parametrize("name", CELLS)
-@pytest.mark.parametrize("method", ["adjoint", "gate_gradients"])
+@pytest.mark.parametrize("method", ["carry", "pull_to_hidden", "pull_to_input"])
 def test_a_broken_cell_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str, method: str) -> None:
     right = getattr(CELLS[name], method)
 
-    def wrong(*args: Any) -> tuple[Tensor, ...]:
-        first, *others = right(*args)
-        return (first * (1 + 1e-5), *others)
+    def wrong(*args: Any) -> Tensor | tuple[Tensor, ...]:
+        found = right(*args)
+        if isinstance(found, Tensor):
+            return found.mul_(1 + 1e-5)
+        return (found[0] * (1 + 1e-5), *found[1:])
 
     monkeypatch.setattr(CELLS[name], method, wrong)
     results = verify(cases=1)
     assert not all_passed(results)
     chains = {f"{name}, {attention}" for attention in ("no attention", *SCORES)}
     expected = {f"{name} adjoint", f"{name} over time"}
-    # dL/dh_i of the encoder needs the adjoint, and the decoder's dL/dc_j its gate gradients
+    # dL/dh_i of the encoder needs the adjoint, and the decoder's dL/dc_j its dL/dp
     assert expected <= failures(results) <= expected | chains
-    assert method == "gate_gradients" or chains <= failures(results)
+    assert method == "pull_to_input" or chains <= failures(results)
 
 
 def test_a_broken_score_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Additive.backward
+    right = Additive.gradients
 
-    def wrong(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, keys, energy = right(ctx, g)
-        return query, keys * 1.001, energy
+    def wrong(self: Additive) -> tuple[Tensor, ...]:
+        keys, energy = right(self)
+        return keys * 1.001, energy
 
-    monkeypatch.setattr(Additive, "backward", staticmethod(wrong))
+    monkeypatch.setattr(Additive, "gradients", wrong)
     failed = failures(verify(cases=1))
     assert failed == {"additive score", *(f"{cell}, additive" for cell in CELLS)}
 
@@ -203,21 +206,23 @@ def test_a_new_cell_and_a_new_score_are_checked_the_day_they_arrive(
     class Leaky(RNN):
         """h' = 2 tanh(p + a), whose adjoint forgets the 2."""
 
+        def activate(self, p: Tensor, a: Tensor) -> Gates:
+            return (2 * torch.tanh(p + a),)
+
         def step(self, p: Tensor, a: Tensor, state: State) -> State:
             return (2 * torch.tanh(p + a),)
 
-        def linearise(self, p: Tensor, a: Tensor, state: State) -> Coefficients:
-            return (1 - torch.tanh(p + a) ** 2,)
+        def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
+            return (1 - (gates[0] / 2) ** 2,)
 
-    class HalfDot(DotScore):
-        """e = q . h / 2, right by autograd."""
+    class HalfDot(Score):
+        """e = q . h / 2, and nothing by hand."""
+
+        def __init__(self, hidden: int) -> None:
+            super().__init__()
 
         def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
-            return super().forward(query, projected_keys) / 2
-
-        def jacobians(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-            of_query, of_keys = super().jacobians(query, keys)
-            return of_query / 2, of_keys / 2
+            return query @ projected_keys.mT / 2
 
     monkeypatch.setitem(CELLS, "leaky", Leaky())
     monkeypatch.setitem(SCORES, "half_dot", HalfDot)

@@ -7,7 +7,8 @@ import torch
 from reference import assert_close, stack
 from torch import Tensor
 
-from gradlab.models.attention import SCORES, Additive, Score, attend, masked_softmax
+from gradlab.models.attention import SCORES, Score, attend, masked_softmax
+from gradlab.models.comparisons import AdditiveScores
 from gradlab.models.layers import draw_parameters
 
 HIDDEN, BATCH, N, K = 3, 2, 4, 5
@@ -31,7 +32,7 @@ def test_additive_passes_gradcheck(leading: tuple[int, ...]) -> None:
         drawn(*leading, BATCH, N, HIDDEN, seed=2),
         drawn(*leading, 1, HIDDEN, seed=3),
     )
-    assert torch.autograd.gradcheck(Additive.apply, inputs, rtol=1e-6, atol=1e-8)
+    assert torch.autograd.gradcheck(AdditiveScores.apply, inputs, rtol=1e-6, atol=1e-8)
 
 
 def test_additive_equals_the_formula_and_its_autograd() -> None:
@@ -40,7 +41,7 @@ def test_additive_equals_the_formula_and_its_autograd() -> None:
         drawn(BATCH, N, HIDDEN, seed=2),
         drawn(1, HIDDEN, seed=3),
     )
-    found = Additive.apply(query, keys, energy)  # type: ignore[no-untyped-call]
+    found = AdditiveScores.apply(query, keys, energy)  # type: ignore[no-untyped-call]
     plain = torch.tanh(keys[:, None] + query[:, :, None]) @ energy[0]
     assert_close(found, plain, rtol=1e-12)
     seed = drawn(*found.shape, seed=4).detach()

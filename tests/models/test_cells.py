@@ -7,7 +7,7 @@ import torch
 from reference import TORCH_CELLS, assert_close
 from torch import Tensor
 
-from gradlab.models.cells import CELLS, Cell, State
+from gradlab.models.cells import CELLS, Cell, Coefficients, State
 
 HIDDEN, BATCH = 4, 3
 
@@ -27,6 +27,11 @@ def at_random(cell: Cell, *leading: int) -> tuple[Tensor, Tensor, State, Tensor,
     return p, state[0] @ weight.T + bias, state, weight, bias, d
 
 
+def coefficients(cell: Cell, p: Tensor, a: Tensor, state: State) -> Coefficients:
+    gates = cell.activate(p, a.clone())
+    return cell.linearise(gates, state, cell.advance(gates, state))
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_step_is_the_step_of_torch(name: str) -> None:
     cell = CELLS[name]
@@ -44,6 +49,26 @@ def test_step_is_the_step_of_torch(name: str) -> None:
         assert_close(found, truth, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+@pytest.mark.parametrize("name", CELLS)
+def test_the_two_halves_in_place_are_the_step(
+    name: str, scale: float, dtype: torch.dtype, rtol: float
+) -> None:
+    """In float32 to rtol of the largest value a state may have, saturated gates or not."""
+    cell = CELLS[name]
+    p, a, state, *_ = at_random(cell, 2)
+    p, a, state = (scale * p).to(dtype), (scale * a).to(dtype), tuple(s.to(dtype) for s in state)
+    expected = cell.step(p, a, state)
+    filled = tuple(torch.empty_like(part) for part in state)
+    found = cell.advance(cell.activate(p, a.clone()), state, filled)
+    fresh = cell.advance(cell.activate(p, a.clone()), state)
+    for mine, here, new, truth in zip(found, filled, fresh, expected, strict=True):
+        assert mine is here
+        assert torch.equal(mine, new)
+        torch.testing.assert_close(mine, truth, rtol=rtol, atol=0 if rtol < 1e-9 else rtol)
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_adjoint_is_the_transposed_jacobian_of_the_step(name: str) -> None:
     cell = CELLS[name]
@@ -52,20 +77,25 @@ def test_adjoint_is_the_transposed_jacobian_of_the_step(name: str) -> None:
     outputs = cell.step(p, inputs[0] @ weight.T + bias, inputs)
     expected = torch.autograd.grad(outputs, inputs, d)
     with torch.no_grad():
-        local = cell.linearise(p, inputs[0] @ weight.T + bias, inputs)
+        local = coefficients(cell, p, inputs[0] @ weight.T + bias, inputs)
         found = cell.adjoint(local, d, weight)
     for mine, truth in zip(found, expected, strict=True):
         assert_close(mine, truth, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_gate_gradients_are_those_of_autograd(name: str) -> None:
+def test_gradients_of_both_halves_are_those_of_autograd(name: str) -> None:
     cell = CELLS[name]
     p, a, state, _, _, d = at_random(cell)
     outputs = cell.step(p.requires_grad_(), a.requires_grad_(), state)
     expected = torch.autograd.grad(outputs, [p, a], d)
     with torch.no_grad():
-        found = cell.gate_gradients(cell.linearise(p, a, state), d)
+        local = coefficients(cell, p, a, state)
+        da = cell.pull_to_hidden(local, d)
+        found = cell.pull_to_input(local, d, da), da
+        filled = cell.pull_to_hidden(local, d, torch.empty_like(da))
+        assert torch.equal(filled, da)
+        assert torch.equal(cell.pull_to_input(local, d, filled, torch.empty_like(da)), found[0])
     for mine, truth in zip(found, expected, strict=True):
         assert_close(mine, truth, rtol=1e-12)
 
@@ -75,7 +105,7 @@ def test_adjoint_is_linear_and_takes_paths_on_a_leading_axis(name: str) -> None:
     cell = CELLS[name]
     p, a, state, weight, _, d = at_random(cell)
     other = tuple(part.flip(0) for part in d)
-    local = cell.linearise(p, a, state)
+    local = coefficients(cell, p, a, state)
     together = cell.adjoint(
         local, tuple(torch.stack(pair) for pair in zip(d, other, strict=True)), weight
     )
@@ -92,7 +122,7 @@ def test_adjoint_is_linear_and_takes_paths_on_a_leading_axis(name: str) -> None:
 def test_adjoint_keeps_very_small_and_very_large_gradients(name: str, size: float) -> None:
     cell = CELLS[name]
     p, a, state, weight, _, d = at_random(cell)
-    local = cell.linearise(p, a, state)
+    local = coefficients(cell, p, a, state)
     for scaled, plain in zip(
         cell.adjoint(local, tuple(size * part for part in d), weight),
         cell.adjoint(local, d, weight),

@@ -9,16 +9,9 @@ import torch
 from reference import TORCH_LAYERS, assert_close, norm
 from torch import Tensor
 
-from gradlab.models.cells import CELLS, RNN, Cell, Coefficients, State
-from gradlab.models.recurrence import (
-    Scan,
-    linearise,
-    pull_back,
-    run_forward,
-    states_before,
-    time_first,
-    time_last,
-)
+from gradlab.models.cells import CELLS, RNN, Cell, Coefficients, Gates, State
+from gradlab.models.recurrence import Scan, linearise, pull_back, run_forward
+from gradlab.models.rows import time_first, time_last
 
 HIDDEN, BATCH, STEPS = 3, 2, 4
 
@@ -37,8 +30,16 @@ def scan_inputs(cell: Cell, *leading: int, seed: int = 0, steps: int = STEPS) ->
     return [tensor.requires_grad_() for tensor in tensors]
 
 
+def plain_loop(cell: Cell, projected: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
+    history = []
+    for p in projected.unbind(-2):
+        state = cell.step(p, state[0] @ weight.T + bias, state)
+        history.append(state)
+    return tuple(torch.stack(part, -2) for part in zip(*history, strict=True))
+
+
 def scan(name: str, *inputs: Tensor) -> State:
-    states: State = Scan.apply(name, *inputs)  # type: ignore[no-untyped-call]
+    states: State = Scan.apply(name, None, *inputs)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -63,10 +64,10 @@ def test_scan_has_the_gradient_of_the_unrolled_loop(name: str) -> None:
     inputs = scan_inputs(CELLS[name], steps=8)
     projected, weight, bias, *initial = inputs
     states = scan(name, *inputs)
-    unrolled = run_forward(CELLS[name], projected, tuple(initial), weight, bias)
+    unrolled = plain_loop(CELLS[name], projected, tuple(initial), weight, bias)
     seeds = [drawn(*part.shape, seed=50 + i) for i, part in enumerate(states)]
     for found, truth in zip(states, unrolled, strict=True):
-        assert torch.equal(found, truth)
+        assert_close(found.detach(), truth.detach(), rtol=1e-12)
     found_gradients = torch.autograd.grad(states, inputs, seeds)
     expected_gradients = torch.autograd.grad(unrolled, inputs, seeds)
     for found, truth in zip(found_gradients, expected_gradients, strict=True):
@@ -101,23 +102,22 @@ def test_scan_is_the_layer_of_torch(name: str) -> None:
 class LinearCell(RNN):
     """h' = p + a: a recurrence whose Jacobian is the recurrent weight itself."""
 
-    def step(self, p: Tensor, a: Tensor, state: State) -> State:
-        return (p + a,)
+    def activate(self, p: Tensor, a: Tensor) -> Gates:
+        return (a.add_(p),)
 
-    def linearise(self, p: Tensor, a: Tensor, state: State) -> Coefficients:
-        return (torch.ones_like(p),)
+    def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
+        return (torch.ones_like(gates[0]),)
 
 
 def pulled(weight: Tensor, injections: Tensor) -> Tensor:
     """Return the total gradients of a linear cell for injections (..., batch, time, hidden)."""
-    cell = LinearCell()
-    projected, bias = drawn(BATCH, injections.shape[-2], HIDDEN, seed=1), torch.zeros(HIDDEN)
-    initial = (torch.zeros(BATCH, HIDDEN, dtype=torch.float64),)
-    bias = bias.double()
-    states = run_forward(cell, projected, initial, weight, bias)
-    local = linearise(cell, projected, states_before(initial, states), weight, bias)
-    (total,) = pull_back(cell, local, (time_first(injections),), weight)
-    return time_last(total)
+    cell, bias = LinearCell(), torch.zeros(1, HIDDEN, dtype=torch.float64)
+    p = drawn(injections.shape[-2], 1, BATCH, HIDDEN, seed=1)
+    initial = (torch.zeros(1, BATCH, HIDDEN, dtype=torch.float64),)
+    states, _ = run_forward(cell, p, initial, weight[None], bias)
+    local = linearise(cell, p, initial, states, weight, bias)
+    (total,), _ = pull_back(cell, local, (time_first(injections)[:, None],), weight)
+    return time_last(total[:, 0])
 
 
 @pytest.mark.parametrize("a", [0.5, -0.9, 1.0, 1.5, 0.0])

@@ -63,7 +63,7 @@ def test_encoder_weights_load_into_torch_and_reproduce_the_states(spec: Spec) ->
     layer = TORCH_LAYERS[spec["cell"]](3, 4, batch_first=True).double()
     layer.load_state_dict(model.encoder.state_dict())
     trace = model(batch)
-    states, _ = layer(trace.encoded.embedded)
+    states, _ = layer(model.source_embedding(batch.source))
     assert_close(trace.encoder_states[0].detach(), states.detach(), rtol=1e-12)
 
 

@@ -56,7 +56,7 @@ def plain_scan(
 
 
 def adjoint(name: str) -> Callable[[Draw], Claim]:
-    """`Cell.adjoint`, and `gate_gradients` at the projected input and at the hidden part."""
+    """`Cell.pull_to_input` and `pull_to_hidden`, and `adjoint`, which holds them."""
 
     def evaluate(draw: Draw) -> Claim:
         cell = CELLS[name]
@@ -68,8 +68,10 @@ def adjoint(name: str) -> Callable[[Draw], Claim]:
             after = cell.step(p, linear(state[0], W, b) + tap, state)
             return sum_of_products(after, d)
 
-        local = cell.linearise(p, linear(state[0], W, b), state)
-        says = (*cell.gate_gradients(local, d), *cell.adjoint(local, d, W))
+        gates = cell.activate(p, linear(state[0], W, b))
+        local = cell.linearise(gates, state, cell.advance(gates, state))
+        da = cell.pull_to_hidden(local, d)
+        says = (cell.pull_to_input(local, d, da), da, *cell.adjoint(local, d, W))
         return Claim(says, loss, (p, torch.zeros_like(p), *state))
 
     return evaluate
@@ -100,7 +102,7 @@ def over_time(name: str) -> Callable[[Draw], Claim]:
 
         leaves = [tensor.clone().requires_grad_() for tensor in at]
         scan: Callable[..., State] = Scan.apply
-        return Claim(torch.autograd.grad(scan(name, *leaves), leaves, g), loss, at)
+        return Claim(torch.autograd.grad(scan(name, None, *leaves), leaves, g), loss, at)
 
     return evaluate
 

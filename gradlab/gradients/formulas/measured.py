@@ -17,8 +17,9 @@ from torch.utils.hooks import RemovableHandle
 from gradlab.gradients.formulas.claim import Claim, Draw, Formula
 from gradlab.gradients.formulas.computed import COMPUTED, PLAIN_SCORES, plain_scan
 from gradlab.gradients.probe import measure
-from gradlab.models.attention import SCORES
+from gradlab.models.attention import SCORES, attend
 from gradlab.models.cells import CELLS, State
+from gradlab.models.layers import linear
 from gradlab.models.loss import REDUCTIONS, example_loss
 from gradlab.models.recurrence import Recurrent
 from gradlab.models.seq2seq import Seq2Seq
@@ -49,8 +50,8 @@ def model_and_batch(cell: str, attention: str, draw: Draw) -> tuple[Seq2Seq, Bat
 def recur_plainly(layer: Recurrent, taps: State | None = None) -> RemovableHandle:
     """Have `layer` return the states of `plain_scan`, until the handle is removed."""
 
-    def states(_: nn.Module, inputs: tuple[Tensor, State], __: State) -> State:
-        projected, initial = inputs
+    def states(_: nn.Module, inputs: tuple[Any, ...], __: State) -> State:
+        projected, initial = inputs[:2]
         weights = (layer.weight_hh_l0, layer.bias_hh_l0)
         return plain_scan(CELLS[layer.cell_name], projected, *weights, initial, taps)
 
@@ -65,6 +66,23 @@ def score_plainly(model: Seq2Seq) -> RemovableHandle | None:
     return model.attention.register_forward_hook(lambda score, inputs, _: plain(score, *inputs))
 
 
+def bahdanau_plainly(model: Seq2Seq, batch: Batch) -> Tensor:
+    """Return the logits of a decoder that is a loop over `Cell.step`, plain score and softmax."""
+    assert model.attention is not None
+    memory = model.remember(model.exit_edges(model.encode(batch).states, batch), batch)
+    assert memory.edges.values is not None
+    cell, decoder = CELLS[model.spec.cell], model.decoder
+    state, history = model.first_state(memory), []
+    for p in model.decoder_input(batch.decoder_input, memory).unbind(-2):
+        scores = model.attention(state[0].unsqueeze(-2), memory.projected_keys)
+        _, context = attend(scores, memory.edges.values, memory.mask)
+        p = p + linear(context.squeeze(-2), decoder.block("context"))
+        state = cell.step(p, linear(state[0], decoder.weight_hh_l0, decoder.bias_hh_l0), state)
+        history.append(state[0])
+    logits: Tensor = model.output(torch.stack(history, -2))
+    return logits
+
+
 def plain_loss(model: Seq2Seq, batch: Batch, reduction: str, taps: State) -> Tensor:
     """Return the loss summed over examples, (copies,), with taps (copies, B, n, H) on the states.
 
@@ -75,7 +93,8 @@ def plain_loss(model: Seq2Seq, batch: Batch, reduction: str, taps: State) -> Ten
         for handle in (*handles, score_plainly(model)):
             if handle is not None:
                 stack.callback(handle.remove)
-        return example_loss(model(batch).logits, batch, reduction).sum(-1)
+        logits = bahdanau_plainly(model, batch) if model.bahdanau else model(batch).logits
+        return example_loss(logits, batch, reduction).sum(-1)
 
 
 def chain(cell: str, attention: str) -> Callable[[Draw], Claim]:

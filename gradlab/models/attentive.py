@@ -1,0 +1,253 @@
+"""The decoder of bahdanau timing, over all of its steps, with its adjoint.
+
+At target step j, with the state s_{j-1} as the query:
+
+    q_j = W_q s_{j-1}                 e_ji = compare(q_j, k_i)       alpha_j = softmax(e_j)
+    c_j = sum_i alpha_ji h_i          s_j = cell(p_j + W_c c_j, s_{j-1})
+
+and back, with d_j = dL/ds_j in full:
+
+    dp_j = the cell's dL/dp           dc_j = W_c^T dp_j              dalpha_ji = dc_j . h_i
+    de_ji = alpha_ji (dalpha_ji - sum_m alpha_jm dalpha_jm)          dq_j from the comparison
+    dL/ds_{j-1} = J_j^T d_j + W_q^T dq_j
+
+The loop holds what must wait for the step after it; the gradients of weights and values are one
+product each, after the loop. All tensors of the loop are laid out as `rows` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gradlab.models.cells import CELLS, Cell, Gates, State
+from gradlab.models.comparisons import Comparison
+from gradlab.models.recurrence import stack, states_before
+from gradlab.models.rows import Rows, as_rows, map_steps, steps, weight_gradients
+from gradlab.models.trace import Counted
+
+Edge = Callable[[Tensor], Tensor]
+
+
+class Weights(NamedTuple):
+    """W_c, W_q (None where the query is the state itself), W_hh and b_hh, by replica."""
+
+    context: Tensor
+    query: Tensor | None
+    hh: Tensor
+    bias_hh: Tensor
+
+
+class Decoded(NamedTuple):
+    """What one pass computed, time first; gates are what `Cell.activate` returned."""
+
+    states: State
+    scores: Tensor
+    alpha: Tensor
+    context: Tensor
+    inputs: Tensor
+    gates: Gates
+
+
+class Pulled(NamedTuple):
+    """The gradients of p + W_c c, W_hh s + b_hh, c and W_q s at every step, and of s_0."""
+
+    dp: Tensor
+    da: Tensor
+    d_context: Tensor
+    d_query: Tensor
+    first: State
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What every step reads. hidden: (replicas, rows, n), True on pads; None where all is real."""
+
+    cell: Cell
+    comparison: Comparison
+    values: Tensor
+    hidden: Tensor | None
+    weights: Weights
+
+    def run(self, p: Tensor, first: State) -> Decoded:
+        """Return all steps from s_0 = first."""
+        w, rows = self.weights, self.values.flatten(0, 1)
+        a, inputs = torch.empty_like(p), torch.empty_like(p)
+        scores, alpha = (p.new_empty(len(p), *self.values.shape[:-1]) for _ in range(2))
+        context, *states = (p.new_empty(len(p), *part.shape) for part in (first[0], *first))
+        state, more = first, []
+        for p_j, a_j, inputs_j, e_j, alpha_j, c_j, *out in steps(
+            (p, a, inputs, scores, alpha, context, *states)
+        ):
+            query = state[0] if w.query is None else torch.bmm(state[0], w.query.mT)
+            self.comparison.scores(query, out=e_j)
+            self.softmax(e_j, out=alpha_j)
+            torch.bmm(as_rows(alpha_j), rows, out=as_rows(c_j))
+            torch.baddbmm(p_j, c_j, w.context.mT, out=inputs_j)
+            torch.baddbmm(w.bias_hh.unsqueeze(-2), state[0], w.hh.mT, out=a_j)
+            gates = self.cell.activate(inputs_j, a_j)
+            state = self.cell.advance(gates, state, out)
+            more.append(gates[1:])
+        return Decoded(tuple(states), scores, alpha, context, inputs, (a, *stack(more)))
+
+    def softmax(self, scores: Tensor, out: Tensor) -> Tensor:
+        """Return the weights of real source positions; exactly zero on pads."""
+        if self.hidden is not None:
+            scores = scores.masked_fill(self.hidden, torch.finfo(scores.dtype).min)
+        return torch.softmax(scores, -1, out=out)
+
+    def pull_back(
+        self, decoded: Decoded, first: State, g: list[Tensor | None], crossing: tuple[Edge, Edge]
+    ) -> Pulled:
+        """Return the gradients for g = dL/d(states, scores, alpha, context) at every step.
+
+        crossing: what to do to a gradient that goes back one step, and to one that left a query.
+        """
+        w, cell, values = self.weights, self.cell, self.values.flatten(0, 1)
+        before = states_before(first, decoded.states)
+        local = cell.linearise(decoded.gates, before, decoded.states)
+        queries = before[0] if w.query is None else map_steps(before[0], w.query)
+        da = torch.empty_like(decoded.gates[0])
+        dp = da if cell.only_sums else torch.empty_like(da)
+        d_context, d_query = torch.empty_like(decoded.context), torch.empty_like(queries)
+        carried = tuple(torch.zeros_like(part) for part in first)
+        entering = [None if part is None else part.unbind() for part in g]
+        for j in range(len(queries) - 1, -1, -1):
+            g_j = [None if part is None else part[j] for part in entering]
+            d = tuple(map(_plus, carried, g_j))
+            at_j = tuple(part[j] for part in local)
+            da_j = cell.pull_to_hidden(at_j, d, da[j])
+            dp_j = cell.pull_to_input(at_j, d, da_j, dp[j])
+            dc_j = torch.bmm(dp_j, w.context, out=d_context[j])
+            _add(dc_j, g_j[-1])
+            d_alpha = torch.bmm(as_rows(dc_j), values.mT).view_as(decoded.alpha[j])
+            _add(d_alpha, g_j[-2])
+            weighted = decoded.alpha[j] * d_alpha
+            d_scores = weighted.addcmul_(decoded.alpha[j], weighted.sum(-1, keepdim=True), value=-1)
+            _add(d_scores, g_j[-3])
+            to_state = self.comparison.pull_back(queries[j], d_scores, out=d_query[j])
+            if w.query is not None:
+                to_state = torch.bmm(to_state, w.query)
+            carried = tuple(map(crossing[0], cell.carry(at_j, d, torch.bmm(da_j, w.hh))))
+            carried = (carried[0] + crossing[1](to_state), *carried[1:])
+        return Pulled(dp, da, d_context, d_query, carried)
+
+
+def _add(total: Tensor, part: Tensor | None) -> None:
+    if part is not None:
+        total += part
+
+
+def _plus(a: Tensor, b: Tensor | None) -> Tensor:
+    return a if b is None else a + b
+
+
+class AttentiveScan(torch.autograd.Function):
+    """The states s_1 .. s_k, then scores, weights, contexts and the cell's whole input p + W_c c.
+
+    Takes the cell's name; what makes a comparison of keys, a bound of the queries and its weights;
+    what to do at counted edges; the mask (..., batch, n); p (..., batch, k, gates * hidden);
+    projected keys and values (..., batch, n, features); W_c, W_q or None, W_hh, b_hh; s_0; the
+    weights of the comparison. The cell's whole input passes no gradient on.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        name: str,
+        compare: Callable[..., Comparison],
+        counted: Counted | None,
+        mask: Tensor,
+        projected: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *weights: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        ctx.cell, ctx.compare, ctx.counted, ctx.mask = CELLS[name], compare, counted, mask
+        rows = ctx.rows = Rows(projected.shape[:-2], _given(weights[0]))
+        loop, first = AttentiveScan.loop(ctx, projected.shape[-2], keys, values, *weights)
+        decoded = loop.run(rows.split_steps(projected), first)
+        kept = *decoded.states, decoded.alpha, decoded.context, *decoded.gates
+        ctx.save_for_backward(keys, values, *weights, *kept)
+        ctx.tensors = 2 + len(weights)
+        outputs = tuple(map(rows.join_steps, (*decoded.states, *decoded[1:-1])))
+        ctx.mark_non_differentiable(outputs[-1])
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    def loop(
+        ctx: Any, queries: int, keys: Tensor, values: Tensor, *weights: Tensor | None
+    ) -> tuple[Loop, State]:
+        """Return the loop and s_0, by replica."""
+        rows: Rows = ctx.rows
+        context, query, hh, bias_hh, *rest = weights
+        first, compared = rest[: len(ctx.cell.states)], rest[len(ctx.cell.states) :]
+        comparison = ctx.compare(
+            queries, rows.split(keys), *(rows.weight(_given(w)) for w in compared)
+        )
+        hidden = ~rows.split(ctx.mask.expand(*rows.batch, -1))
+        loop = Loop(
+            ctx.cell,
+            comparison,
+            rows.split(values),
+            hidden if bool(hidden.any()) else None,
+            Weights(
+                rows.weight(_given(context)),
+                None if query is None else rows.weight(query),
+                rows.weight(_given(hh)),
+                _given(bias_hh).reshape(rows.replicas, -1),
+            ),
+        )
+        return loop, tuple(rows.split(_given(part)) for part in first)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
+        rows: Rows = ctx.rows
+        tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
+        count = len(ctx.cell.states)
+        alpha, context, *gates = kept[count:]
+        loop, first = AttentiveScan.loop(ctx, len(alpha), *tensors)
+        decoded = Decoded(kept[:count], alpha, alpha, context, context, tuple(gates))
+        entering = [None if part is None else rows.split_steps(part) for part in g[:-1]]
+        edges = (_same, _same)
+        if ctx.counted is not None:
+            edges = (partial(rows.cross, ctx.counted.time), partial(rows.cross, ctx.counted.query))
+        pulled = loop.pull_back(decoded, first, entering, edges)
+        before = states_before(first, decoded.states)[0]
+        d_alpha, d_context = (
+            part.permute(1, 2, 3, 0).flatten(0, 1) for part in (alpha, pulled.d_context)
+        )
+        d_values = torch.bmm(d_alpha, d_context.mT).view_as(loop.values)
+        d_keys, *d_compared = loop.comparison.gradients()
+        d_hh, d_bias_hh = weight_gradients(pulled.da, before)
+        d_weights = (
+            weight_gradients(pulled.dp, context)[0],
+            None if loop.weights.query is None else weight_gradients(pulled.d_query, before)[0],
+            d_hh,
+            d_bias_hh,
+            *map(rows.join, pulled.first),
+            *d_compared,
+        )
+        shaped = (
+            None if d is None else d.reshape(_given(tensor).shape)
+            for d, tensor in zip(d_weights, tensors[2:], strict=True)
+        )
+        each = rows.join_steps(pulled.dp), rows.join(d_keys), rows.join(d_values)
+        return (None, None, None, None, *each, *shaped)
+
+
+def _given(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor
+
+
+def _same(d: Tensor) -> Tensor:
+    return d

@@ -1,0 +1,95 @@
+"""How a hand-written loop over time sees its tensors: (time, replicas, rows, features).
+
+To the reader a sequence is (..., batch, time, features) and a weight (..., out, in), whose leading
+axes, if any, are replicas. A loop has time first, so that each step lies in one piece of memory,
+then the replicas, one unless weights are stacked, and then the rows that share a replica's weights:
+the batch, or the batch once for every signal that is pulled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def time_first(x: Tensor) -> Tensor:
+    """View (..., batch, time, features) as (time, ..., batch, features)."""
+    return x.movedim(-2, 0)
+
+
+def time_last(x: Tensor) -> Tensor:
+    """View (time, ..., batch, features) as (..., batch, time, features)."""
+    return x.movedim(0, -2)
+
+
+def steps(parts: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+    """Return tensors that are time first as one tuple a step; views, which may be filled."""
+    return list(zip(*(part.unbind() for part in parts), strict=True))
+
+
+def weight_gradients(d: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return dL/dW and dL/db of y = x W^T + b at every step, d = dL/dy, as one product.
+
+    d: (time, replicas, rows, out), x: (time, replicas, rows, in). Returns (replicas, out, in) and
+    (replicas, out).
+    """
+    d, x = (part.transpose(0, 1).flatten(1, 2) for part in (d, x))
+    return torch.bmm(d.mT, x), d.sum(1)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """View (replicas, rows, features) as the matrices (replicas * rows, 1, features)."""
+    return x.view(-1, 1, x.shape[-1])
+
+
+def map_steps(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x W^T at every step, as one product; x (time, replicas, rows, in), W by replica."""
+    mapped = torch.bmm(x.transpose(0, 1).flatten(1, 2), weight.mT)
+    by_step: Tensor = mapped.unflatten(1, (len(x), -1))
+    return by_step.transpose(0, 1).contiguous()
+
+
+class Rows:
+    """The layout of one loop: (..., batch) axes as (replicas, rows), and back."""
+
+    def __init__(self, batch: torch.Size, weight: Tensor) -> None:
+        """Take the (..., batch) sizes of what is computed, and a weight (..., out, in)."""
+        stacked = self.stacked = weight.dim() - 2
+        signals = len(batch) - 1 - stacked
+        self.batch, self.replicas = batch, weight.shape[:-2].numel()
+        self.signals = batch[:signals].numel()
+        self.order = (*range(signals, signals + stacked), *range(signals), len(batch) - 1)
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """Return a weight with its own replicas' axes in front as (replicas, ...)."""
+        return weight.reshape(self.replicas, *weight.shape[self.stacked :])
+
+    def split(self, x: Tensor) -> Tensor:
+        """Return (..., batch, features) as (replicas, rows, features), in one piece of memory."""
+        axes = (*self.order, *range(len(self.batch), x.dim()))
+        rows = x.permute(axes).reshape(self.replicas, -1, *x.shape[len(self.batch) :])
+        return rows.contiguous()
+
+    def join(self, x: Tensor) -> Tensor:
+        """Undo `split`."""
+        wide = x.reshape(*(self.batch[axis] for axis in self.order), *x.shape[2:])
+        back = [self.order.index(axis) for axis in range(len(self.batch))]
+        return wide.permute(*back, *range(len(self.batch), wide.dim()))
+
+    def split_steps(self, x: Tensor) -> Tensor:
+        """Return (..., batch, time, features) as (time, replicas, rows, features)."""
+        axes = (len(self.batch), *self.order, *range(len(self.batch) + 1, x.dim()))
+        rows = x.permute(axes)
+        shape = len(rows), self.replicas, -1, *x.shape[len(self.batch) + 1 :]
+        return rows.reshape(shape).contiguous()
+
+    def join_steps(self, x: Tensor) -> Tensor:
+        """Undo `split_steps`."""
+        return self.join(x.movedim(0, 2))
+
+    def cross(self, edge: Callable[[Tensor], Tensor], d: Tensor) -> Tensor:
+        """Return what `edge`, which takes signals first, does to d (replicas, rows, features)."""
+        by_signal = d.unflatten(1, (self.signals, -1)).transpose(0, 1)
+        return edge(by_signal).transpose(0, 1).flatten(1, 2)
