@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from gradlab.gradients.decay import decay
     from gradlab.gradients.jacobians import jacobians
     from gradlab.gradients.maps import gradient_map
-    from gradlab.gradients.probe import Measurement, measure
+    from gradlab.gradients.measurement import Measurement
+    from gradlab.gradients.probe import measure
     from gradlab.grid import Point, points
     from gradlab.lab.results import Results
     from gradlab.lab.results import open_results as open
@@ -62,7 +63,7 @@ _HOME = {
     "draw_batch": "tasks",
     "probe_batch": "tasks",
     "Seq2Seq": "models.seq2seq",
-    "Measurement": "gradients.probe",
+    "Measurement": "gradients.measurement",
     "measure": "gradients.probe",
     "gradient_map": "gradients.maps",
     "jacobians": "gradients.jacobians",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradlab.gradients.maps import safe_norm
-from gradlab.gradients.probe import Measurement
+from gradlab.gradients.measurement import Measurement
 from gradlab.limits import CHUNK_BYTES, hops_bytes
 from gradlab.models.cells import State
 from gradlab.models.seq2seq import Seq2Seq

@@ -15,13 +15,14 @@ gradients, its mode and every random state stay as they were.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradlab.errors import GradlabError
+from gradlab.gradients.measurement import Measurement
 from gradlab.gradients.paths import exit_injections, query_edges
 from gradlab.limits import CHUNK_BYTES, measure_bytes
 from gradlab.models.cells import State
@@ -30,29 +31,7 @@ from gradlab.models.seq2seq import Seq2Seq
 from gradlab.models.trace import Encoded
 from gradlab.tasks import Batch
 
-EXIT_EDGES = ("bridge", "values", "keys")
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Gradients of each example's loss at every encoder state, as vectors.
-
-    vectors: path -> state -> (..., batch, n, hidden) float64, with the paths "total", "direct"
-        and, where they were asked for, "bridge", "values", "keys" and each with ".query", the part
-        that passes at least one attention query (no such paths without attention); states "h"
-        and, for the LSTM, "c". dL/dc holds h of the same step fixed, and dL/dh holds c fixed.
-    length: state -> d', shaped as the vectors: sum over path lengths m of m times what came over m
-        edges. Its share of the total is the effective path length.
-    absent: the paths that this model does not have; their vectors are zero by structure.
-    loss: (..., batch) nats, reduced over target tokens as asked.
-    attention_weights: (..., batch, k, n), or None without attention.
-    """
-
-    vectors: dict[str, dict[str, Tensor]]
-    length: dict[str, Tensor]
-    absent: frozenset[str]
-    loss: Tensor
-    attention_weights: Tensor | None
+SPLIT = ("bridge", "values", "keys")
 
 
 @torch.inference_mode(False)
@@ -68,7 +47,8 @@ def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = T
     if loss not in REDUCTIONS:
         raise GradlabError(f"loss: expected one of {', '.join(REDUCTIONS)}, found {loss!r}")
     twin = copy.deepcopy(model).to(torch.float64).requires_grad_(False)
-    parts = [_measure(twin, part, loss, paths) for part in _pieces(twin, batch)]
+    measure_part = FAMILIES[type(twin)]
+    parts = [measure_part(twin, part, loss, paths) for part in _pieces(twin, batch)]
     if len(parts) == 1:
         return parts[0]
     weights = [part.attention_weights for part in parts if part.attention_weights is not None]
@@ -102,7 +82,8 @@ def _join(parts: list[Tensor]) -> Tensor:
     return torch.cat(parts, dim=-3)
 
 
-def _measure(twin: Seq2Seq, batch: Batch, loss: str, paths: bool) -> Measurement:
+def measure_seq2seq(twin: Seq2Seq, batch: Batch, loss: str, paths: bool) -> Measurement:
+    """Return the measurement of an encoder-decoder in float64."""
     encoded = twin.encode(batch)
     entering = exit_injections(twin, encoded.states, batch, loss)
     through_query = {f"{edge}.query": entering.query[edge] for edge in query_edges(twin)}
@@ -131,13 +112,13 @@ def path_names(model: Seq2Seq) -> tuple[str, ...]:
 
     Without attention there is no query to pass, and the split by queries is left out.
     """
-    by_query = () if model.attention is None else tuple(f"{edge}.query" for edge in EXIT_EDGES)
-    return (*EXIT_EDGES, *by_query)
+    by_query = () if model.attention is None else tuple(f"{edge}.query" for edge in SPLIT)
+    return (*SPLIT, *by_query)
 
 
 def absent_paths(model: Seq2Seq) -> frozenset[str]:
     """Return the paths of `path_names` that this model lacks: zero by structure."""
-    edges = set(EXIT_EDGES) if model.spec.bridge != "none" else {"values", "keys"}
+    edges = set(SPLIT) if model.spec.bridge != "none" else {"values", "keys"}
     edges &= {"bridge"} if model.attention is None else edges
     present = edges | {f"{edge}.query" for edge in query_edges(model)}
     return frozenset(path_names(model)) - present
@@ -156,3 +137,6 @@ def _sum(states: Iterable[State]) -> State:
 
 def _named(model: Seq2Seq, state: State) -> dict[str, Tensor]:
     return dict(zip(model.state_names, state, strict=True))
+
+
+FAMILIES: dict[type, Callable[[Any, Batch, str, bool], Measurement]] = {Seq2Seq: measure_seq2seq}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gradlab.gradients.probe import EXIT_EDGES, Measurement
+from gradlab.gradients.measurement import Measurement, is_edge, place
 from gradlab.seeding import keyed_generator
 
 Array = NDArray[np.float64]
@@ -98,9 +98,9 @@ def _frame(state: str, path: str, vectors: dict[str, Array], length: Array) -> p
     )
     if path == "total":
         frame["path_length"] = pooled_share(length, total)[0]
-        parts = [vectors[edge] for edge in EXIT_EDGES if edge in vectors]
+        parts = [vectors[path] for path in vectors if is_edge(path)]
         frame["cancellation"] = cancellation(parts, total) if parts else np.nan
-    return frame.assign(state=state, layer=1, direction="forward")
+    return frame.assign(**place(state)._asdict())
 
 
 def _norm_columns(vectors: Array) -> dict[str, Array | NDArray[np.int64] | int]:

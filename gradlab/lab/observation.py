@@ -10,7 +10,8 @@ import pandas as pd
 from gradlab.gradients.hops import hop_rows
 from gradlab.gradients.jacobians import as_tables, jacobians
 from gradlab.gradients.maps import gradient_map, map_rows
-from gradlab.gradients.probe import Measurement, measure
+from gradlab.gradients.measurement import Measurement
+from gradlab.gradients.probe import measure
 from gradlab.gradients.summary import summarise
 from gradlab.grid import Point
 from gradlab.lab.evaluation import evaluate

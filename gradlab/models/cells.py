@@ -219,7 +219,7 @@ def tanh_(x: Tensor) -> Tensor:
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Return tanh(x), computed as `tanh_` does."""
+    """Return the same as `tanh_`, in a tensor of its own."""
     return tanh_(x.clone())
 
 

@@ -72,7 +72,7 @@ class Additive(Comparison):
 
         dL/dq = 4 v sum_i g_i (r - r^2)   dL/dk_i = 4 v g_i (r - r^2)   dL/dv = sum_i g_i (1 - 2 r)
 
-    exp(2 k_i) exp(2 q) is exp(2 (k_i + q)): the exponentials of the keys are taken once, and a query
+    exp(2 k_i) exp(2 q) is exp(2 (k_i + q)): the exponentials of the keys are taken once and a query
     costs a product and a reciprocal, ten times faster than a tanh. Where one of the two could leave
     the range of the dtype, the sigmoid of the sum is taken instead.
     """

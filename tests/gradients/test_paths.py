@@ -23,8 +23,10 @@ from reference import (
 from torch import Tensor
 
 from gradlab.gradients.hops import hop_rows
+from gradlab.gradients.measurement import Measurement
 from gradlab.gradients.paths import query_edges
-from gradlab.gradients.probe import EXIT_EDGES, Measurement, measure
+from gradlab.gradients.probe import SPLIT as EXIT_EDGES
+from gradlab.gradients.probe import measure
 from gradlab.models.cells import CELLS
 from gradlab.models.loss import REDUCTIONS
 from gradlab.models.seq2seq import Seq2Seq

@@ -30,8 +30,10 @@ from reference import (
 )
 from torch import Tensor
 
+from gradlab.gradients.measurement import Measurement
 from gradlab.gradients.paths import exit_injections, query_edges
-from gradlab.gradients.probe import EXIT_EDGES, Measurement, measure
+from gradlab.gradients.probe import SPLIT as EXIT_EDGES
+from gradlab.gradients.probe import measure
 from gradlab.models.attention import SCORES
 from gradlab.models.cells import CELLS
 from gradlab.models.loss import REDUCTIONS

@@ -11,7 +11,9 @@ import torch
 from reference import MODELS, build, label, make_batch
 from torch import Tensor
 
-from gradlab.gradients.probe import EXIT_EDGES, Measurement, measure
+from gradlab.gradients.measurement import Measurement
+from gradlab.gradients.probe import SPLIT as EXIT_EDGES
+from gradlab.gradients.probe import measure
 from gradlab.gradients.summary import cancellation, norms, pooled_share, summarise
 from gradlab.lab.tables import TABLES
 

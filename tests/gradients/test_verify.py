@@ -22,7 +22,8 @@ from gradlab.gradients.formulas import (
     softmax,
 )
 from gradlab.gradients.formulas.claim import Claim, Draw, Formula
-from gradlab.gradients.probe import Measurement, measure
+from gradlab.gradients.measurement import Measurement
+from gradlab.gradients.probe import measure
 from gradlab.gradients.verify import (
     FORMULAS,
     Result,
