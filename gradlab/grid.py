@@ -11,17 +11,55 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from gradlab.combinations import impossible
 from gradlab.errors import ScenarioError
-from gradlab.limits import LARGEST_EXAMPLE, hops_bytes, map_bytes
-from gradlab.mistakes import alternatives, show
+from gradlab.mistakes import show
 from gradlab.schema import TABLES, Model, Record, Scenario, Task, Training
 
-NUMERICS_VERSION: Final = 1  # raised when the same config would give other numbers
+NUMERICS_VERSION: Final = 2  # raised when the same config would give other numbers
 MAX_POINTS: Final = 100_000
 
 # Where this key has this value, these keys have no effect.
 IDLE: Final[tuple[tuple[str, object, tuple[str, ...]], ...]] = (
-    ("model.attention", "none", ("model.timing", "model.scope", "model.window")),
+    (
+        "model.kind",
+        "synchronous",
+        (
+            "model.attention",
+            "model.timing",
+            "model.input_feeding",
+            "model.scope",
+            "model.window",
+            "model.bridge",
+            "model.heads",
+            "model.feedforward",
+            "training.teacher_forcing",
+        ),
+    ),
+    (
+        "model.kind",
+        "transformer",
+        (
+            "model.cell",
+            "model.embedding",
+            "model.bidirectional",
+            "model.attention",
+            "model.timing",
+            "model.input_feeding",
+            "model.scope",
+            "model.window",
+            "model.bridge",
+            "model.init",
+            "model.gain",
+        ),
+    ),
+    ("model.kind", "seq2seq", ("model.heads", "model.feedforward")),
+    (
+        "model.attention",
+        "none",
+        ("model.timing", "model.input_feeding", "model.scope", "model.window"),
+    ),
+    ("model.timing", "bahdanau", ("model.input_feeding",)),
     ("model.scope", "global", ("model.window",)),
     ("model.init", "torch", ("model.gain",)),
     (
@@ -30,25 +68,13 @@ IDLE: Final[tuple[tuple[str, object, tuple[str, ...]], ...]] = (
         (
             "training.optimizer",
             "training.lr",
+            "training.weight_decay",
             "training.clip",
             "training.teacher_forcing",
             "record.every",
         ),
     ),
 )
-
-# What can be run now, where that is less than the schema allows. Entries go as features arrive.
-AVAILABLE: Final[dict[str, tuple[object, ...]]] = {
-    "model.kind": ("seq2seq",),
-    "model.layers": (1,),
-    "model.bidirectional": (False,),
-    "model.attention": ("none", "additive", "dot"),
-    "model.scope": ("global",),
-    "model.bridge": ("initial", "every_step", "none"),
-    "model.init": ("torch",),
-    "training.optimizer": ("adam",),
-    "training.teacher_forcing": (1.0,),
-}
 
 
 @dataclass(frozen=True)
@@ -76,6 +102,11 @@ class Point:
     def lengths(self) -> tuple[int, ...]:
         """Source lengths that are measured, in symbols."""
         return (self.task.length,) if self.record.lengths is None else self.record.lengths
+
+    @property
+    def longest_source(self) -> int:
+        """The most source steps that are trained on or measured, the delay's blanks included."""
+        return max(self.task.length, *self.lengths) + self.task.delay
 
     def value(self, key: str) -> Any:
         """The value of a dotted key."""
@@ -170,12 +201,20 @@ def _point(scenario: Scenario, settings: dict[str, Any], seed: int, label: str |
 
 def describe(point: Point) -> str:
     """Return a point in a few words, for progress and messages."""
-    words = [point.label or f"{point.model.cell}, attention {point.model.attention}"]
+    words = [point.label or _describe_model(point)]
     words.append(f"{point.task.name} n = {point.task.length}")
-    told = ("model.cell", "model.attention", "task.name", "task.length")
+    told = ("model.kind", "model.cell", "model.attention", "task.name", "task.length")
     idle = (*told, *ineffective_keys(point))
     words += [f"{key} = {point.value(key)}" for key in point.swept if key not in idle]
     return ", ".join([*words, f"seed {point.seed}"])
+
+
+def _describe_model(point: Point) -> str:
+    if point.model.kind == "synchronous":
+        return f"synchronous {point.model.cell}"
+    if point.model.kind == "transformer":
+        return "transformer"
+    return f"{point.model.cell}, attention {point.model.attention}"
 
 
 def ineffective_keys(point: Point) -> frozenset[str]:
@@ -203,49 +242,5 @@ def combination_mistakes(found: Iterable[Point]) -> list[tuple[frozenset[str], s
     """What these points ask for that cannot be run: (the keys involved, a line that says why)."""
     mistakes = []
     for point in found:
-        if point.min_length > point.task.length:
-            mistakes.append(
-                (
-                    frozenset({"task.min_length", "task.length"}),
-                    f"task.min_length: expected at most task.length, {point.task.length}, "
-                    f"found {point.min_length}",
-                )
-            )
-        if point.model.attention == "none" and point.model.bridge == "none":
-            mistakes.append(
-                (
-                    frozenset({"model.attention", "model.bridge"}),
-                    'model.bridge: expected another value than "none" where model.attention is '
-                    '"none": no path is left from the encoder to the loss',
-                )
-            )
-        mistakes += _too_large(point)
-        idle = ineffective_keys(point)
-        for key, supported in AVAILABLE.items():
-            if key not in idle and point.value(key) not in supported:
-                mistakes.append((frozenset({key}), _not_available(key, point.value(key))))
+        mistakes += impossible(point)
     return mistakes
-
-
-def _too_large(point: Point) -> list[tuple[frozenset[str], str]]:
-    """Requests whose smallest piece of work, one example, would not fit in memory."""
-    longest, states = max(point.lengths), 2 if point.model.cell == "lstm" else 1
-    steps, hidden = longest + point.task.delay, point.model.hidden
-    found = []
-    for key, asked, needed in (
-        ("record.map", point.record.map, map_bytes(steps, longest, hidden, states)),
-        ("record.hops", point.record.hops, hops_bytes(steps, hidden, states)),
-    ):
-        if asked and needed > LARGEST_EXAMPLE:
-            message = (
-                f"{key}: expected a request of at most {LARGEST_EXAMPLE:,} bytes for one example, "
-                f"found about {needed:,} at source length {longest}; leave {key} out, measure "
-                "shorter record.lengths or lower model.hidden"
-            )
-            found.append((frozenset({key, "record.lengths", "task.length"}), message))
-    return found
-
-
-def _not_available(key: str, value: object) -> str:
-    supported = alternatives(show(choice) for choice in AVAILABLE[key])
-    return f"{key}: {show(value)} is not available yet; expected {supported} for now"

@@ -15,12 +15,42 @@ def measure_bytes(source_length: int, target_length: int, hidden: int) -> int:
     return 8 * 3 * target_length * hidden * (source_length + 20)
 
 
-def map_bytes(source_length: int, target_length: int, hidden: int, states: int = 1) -> int:
-    """Return about how many bytes of memory the map of one example takes."""
-    row = 8 * source_length * (hidden * (5 + 3 * states) + 2 * target_length)
-    return target_length * row
+def transformer_bytes(
+    source_length: int, target_length: int, sizes: tuple[int, int, int, int], rows: int
+) -> int:
+    """Return about how many bytes it takes to pull `rows` gradients of one example back at once.
+
+    sizes: layers, hidden, heads and feedforward. Each layer keeps its forward pass, the decoder's
+    for three signals; the backward pass of all rows works in one layer at a time.
+    """
+    layers, hidden, heads, feedforward = sizes
+    longest = max(source_length, target_length)
+    layer = longest * (8 * hidden + feedforward) + 4 * heads * longest**2
+    return 8 * (4 * layers + rows) * layer
 
 
-def hops_bytes(source_length: int, hidden: int, states: int = 1) -> int:
-    """Return about how many bytes of memory the hops of one example take."""
-    return 8 * 5 * states * hidden * source_length**2
+def map_bytes(
+    source_length: int,
+    target_length: int,
+    hidden: int,
+    states: int = 1,
+    layers: int = 1,
+    ways: int = 1,
+) -> int:
+    """Return about how many bytes of memory the map of one example takes.
+
+    states: 2 for the LSTM, else 1. layers, ways: of the encoder, which reads in 1 or 2 directions.
+    """
+    kept = 5 * ways + 4 * states * layers * ways - states
+    return 8 * target_length * source_length * (hidden * kept + 2 * target_length)
+
+
+def hops_bytes(
+    source_length: int, hidden: int, states: int = 1, layers: int = 1, ways: int = 1
+) -> int:
+    """Return about how many bytes of memory the hops of one example take; see `map_bytes`.
+
+    A path that may turn round between layers has as many more hops.
+    """
+    turns = layers if ways > 1 else 1
+    return 8 * (6 * states * layers * ways - states) * hidden * turns * source_length**2

@@ -49,6 +49,14 @@ class Task(Frozen):
         10, description="number of data symbols V"
     )
     delay: CountOrZero = Field(0, description="blank steps between the last symbol and the answer")
+    reverse_source: bool = Field(
+        False,
+        description="the symbols are read backwards, then the blanks; targets are unchanged, so "
+        '"reverse" then asks for the symbols in the order in which they are read',
+    )
+    keep: Count | None = Field(
+        None, description="copy only the first symbols, this many of them; default: all"
+    )
 
 
 class Model(Frozen):
@@ -72,13 +80,22 @@ class Model(Frozen):
     timing: Literal["bahdanau", "luong"] = Field(
         "bahdanau", description="the query is the previous decoder state, or the current one"
     )
+    input_feeding: bool = Field(
+        False, description="whether the attentional vector is read at the next step (luong timing)"
+    )
     bridge: Literal["initial", "every_step", "mean", "none"] = Field(
         "initial", description="how the encoder's final state enters the decoder"
     )
     init: Literal["torch", "orthogonal", "identity"] = Field(
-        "torch", description="how recurrent weights are drawn"
+        "torch",
+        description="how recurrent weights start: as in torch, or each gate's block a multiple of "
+        "an orthogonal matrix or of the identity, recurrent biases zero",
     )
-    gain: Positive = Field(1.0, description="factor on the recurrent weights as drawn")
+    gain: Positive = Field(1.0, description="factor on that orthogonal matrix or identity")
+    heads: Count = Field(4, description="attention heads of a transformer; they divide hidden")
+    feedforward: Count = Field(
+        128, description="units of the feed-forward part of each transformer layer"
+    )
 
 
 class Training(Frozen):
@@ -88,11 +105,15 @@ class Training(Frozen):
     batch: Count = Field(64, description="examples in a training batch")
     optimizer: Literal["adam", "sgd", "rmsprop", "adamw"] = Field("adam", description="update rule")
     lr: Positive = Field(3e-3, description="learning rate")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.0, description='decay of the weights: decoupled for "adamw", an L2 penalty for the others'
+    )
     clip: Annotated[float, Field(ge=0)] = Field(
         1.0, description="largest gradient norm of an update; 0 switches clipping off"
     )
     teacher_forcing: Annotated[float, Field(ge=0, le=1)] = Field(
-        1.0, description="share of decoder inputs that are the true previous symbol"
+        1.0,
+        description="probability that a decoder input is the true previous symbol, not the model's",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="precision of training")
 

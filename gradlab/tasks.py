@@ -3,7 +3,8 @@
 Symbol ids: data symbols 0 .. V-1, then BOS = V, BLANK = V + 1, PAD = V + 2. BOS starts the decoder
 in training and in decoding alike; none of the three is ever drawn as data.
 
-Shapes: B examples, n symbols, `delay` blanks, T = longest source (n + delay), k = longest target.
+Shapes: B examples, n symbols, `delay` blanks, T = longest source (n + delay), k = longest target
+(n, or `keep`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Batch:
     source: (..., B, T) int64; source_lengths: (..., B), data symbols and blanks.
     target: (..., B, k) int64; target_lengths: (..., B).
     symbols: V.
+    read: (..., B, k) int64, what the decoder reads at each step where that is not the truth.
     """
 
     source: Tensor
@@ -51,6 +53,7 @@ class Batch:
     target: Tensor
     target_lengths: Tensor
     symbols: int
+    read: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("source", "target"):
@@ -75,7 +78,9 @@ class Batch:
 
     @property
     def decoder_input(self) -> Tensor:
-        """(..., B, k): BOS, y_1 .. y_{k-1}; the target shifted by one step."""
+        """(..., B, k): BOS, y_1 .. y_{k-1}, the target shifted by one step; or `read` if given."""
+        if self.read is not None:
+            return self.read
         start = torch.full_like(self.target[..., :1], bos(self.symbols))
         return torch.cat([start, self.target[..., :-1]], dim=-1)
 
@@ -89,7 +94,9 @@ class Batch:
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
         lengths = change(self.source_lengths), change(self.target_lengths)
-        return Batch(change(self.source), lengths[0], change(self.target), lengths[1], self.symbols)
+        read = None if self.read is None else change(self.read)
+        sides = change(self.source), lengths[0], change(self.target), lengths[1]
+        return Batch(*sides, self.symbols, read)
 
 
 def _mask(lengths: Tensor, width: int) -> Tensor:
@@ -120,7 +127,12 @@ def draw_batch(
 
     Their number of symbols n is uniform in [task.min_length, task.length], or exactly `length`
     where one is given. Source = the n symbols then `delay` blanks; target = the n symbols in the
-    order that the task asks for.
+    order that the task asks for, or the first `task.keep` of them.
+
+    With `task.reverse_source` the n symbols are read backwards, before the blanks, and the target
+    stays (Sutskever et al. 2014, section 3.3): "copy" gives back x_1 .. x_n after reading
+    x_n .. x_1, so that x_1 is close to its answer; "reverse" gives back what was read, in order.
+    Neither key changes what is drawn: with and without it, examples are the same.
     """
     if examples < 1 or (length is not None and length < 1):
         raise GradlabError(
@@ -132,16 +144,17 @@ def draw_batch(
     data = generator.integers(0, task.symbols, size=(examples, longest))[:, : lengths.max()]
     steps = np.arange(lengths.max() + task.delay)
     source = np.full((examples, len(steps)), blank(task.symbols))
-    source[:, : data.shape[1]] = data
+    source[:, : data.shape[1]] = reverse_target(data, lengths) if task.reverse_source else data
     source = np.where(steps < lengths[:, None], source, blank(task.symbols))
     source = np.where(steps < lengths[:, None] + task.delay, source, pad(task.symbols))
     target = TASKS[task.name](data, lengths)
     target = np.where(np.arange(data.shape[1]) < lengths[:, None], target, pad(task.symbols))
+    target = target[:, : task.keep]
     return Batch(
         source=torch.from_numpy(source),
         source_lengths=torch.from_numpy(lengths + task.delay),
         target=torch.from_numpy(target),
-        target_lengths=torch.from_numpy(lengths),
+        target_lengths=torch.from_numpy(np.minimum(lengths, target.shape[1])),
         symbols=task.symbols,
     )
 

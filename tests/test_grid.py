@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradlab.errors import ScenarioError
-from gradlab.grid import AVAILABLE, IDLE, Point, idle_everywhere, ineffective_keys, points
+from gradlab.grid import IDLE, Point, idle_everywhere, ineffective_keys, points
 from gradlab.scenario import load_scenario
 from gradlab.schema import KEYS, Model, Record, Scenario, Task, Training
 
@@ -26,7 +26,15 @@ def point(**tables: dict[str, Any]) -> Point:
 def test_default_point() -> None:
     only = point()
     assert only.config == {
-        "task": {"name": "copy", "length": 20, "min_length": 20, "symbols": 10, "delay": 0},
+        "task": {
+            "name": "copy",
+            "length": 20,
+            "min_length": 20,
+            "symbols": 10,
+            "delay": 0,
+            "reverse_source": False,
+            "keep": None,
+        },
         "model": {
             "kind": "seq2seq",
             "cell": "gru",
@@ -38,15 +46,19 @@ def test_default_point() -> None:
             "scope": "global",
             "window": None,
             "timing": "bahdanau",
+            "input_feeding": None,
             "bridge": "initial",
             "init": "torch",
             "gain": None,
+            "heads": None,
+            "feedforward": None,
         },
         "training": {
             "steps": 600,
             "batch": 64,
             "optimizer": "adam",
             "lr": 3e-3,
+            "weight_decay": 0.0,
             "clip": 1.0,
             "teacher_forcing": 1.0,
             "dtype": "float32",
@@ -68,15 +80,17 @@ def test_default_point() -> None:
 
 
 def test_run_ids_never_move() -> None:
-    canonical = b'{"numerics_version":1,"seed":0,"task.name":"copy"}'
-    assert point().run_id == hashlib.sha256(canonical).hexdigest()[:16] == "57683a47440b223d"
+    canonical = b'{"numerics_version":2,"seed":0,"task.name":"copy"}'
+    assert point().run_id == hashlib.sha256(canonical).hexdigest()[:16] == "707ebe14adc5a95c"
     moved = point(
         task={"name": "reverse", "length": 8, "min_length": 3},
         model={"cell": "lstm", "attention": "none"},
         training={"lr": 1e-3},
         record={"lengths": [8, 16]},
     )
-    assert moved.run_id == "8162fe72fdc065f9"
+    assert moved.run_id == "be4a830a61f2dc8b"
+    shipped = points(load_scenario("first_look"))
+    assert (shipped[0].run_id, shipped[-1].run_id) == ("a827aeb084708926", "b2ea0b32851f0267")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +101,8 @@ def test_run_ids_never_move() -> None:
         {"record": {"lengths": [20]}},
         {"model": {"timing": "bahdanau"}},
         {"training": {"clip": 1}},
+        {"training": {"weight_decay": 0}},
+        {"task": {"reverse_source": False}},
     ],
 )
 def test_a_value_at_its_default_does_not_move_the_run_id(tables: dict[str, Any]) -> None:
@@ -101,6 +117,13 @@ def test_a_value_at_its_default_does_not_move_the_run_id(tables: dict[str, Any])
         {"record": {"lengths": [20, 21]}},
         {"model": {"attention": "none"}},
         {"training": {"steps": 0}},
+        {"training": {"optimizer": "sgd"}},
+        {"training": {"weight_decay": 1e-3}},
+        {"training": {"teacher_forcing": 0.5}},
+        {"task": {"reverse_source": True}},
+        {"task": {"keep": 20}},
+        {"model": {"init": "identity"}},
+        {"model": {"init": "identity", "gain": 1.1}},
         {"sweep": {"seed": [1]}},
     ],
 )
@@ -163,23 +186,37 @@ def test_order_of_keys_does_not_matter_to_the_run_id() -> None:
     assert one.run_id == two.run_id
 
 
+RECURRENT = (
+    *("cell", "embedding", "bidirectional", "attention", "timing", "input_feeding", "scope"),
+    *("window", "bridge", "init", "gain"),
+)
+
+
 @pytest.mark.parametrize(
     ("model", "training", "idle"),
     [
-        ({}, {}, {"model.window", "model.gain"}),
+        ({}, {}, {"model.window", "model.gain", "model.input_feeding"}),
+        ({"timing": "luong"}, {}, {"model.window", "model.gain"}),
         (
             {"attention": "none"},
             {},
-            {"model.timing", "model.scope", "model.window", "model.gain"},
+            {f"model.{key}" for key in ("timing", "input_feeding", "scope", "window", "gain")},
         ),
-        ({"scope": "local_monotonic"}, {}, {"model.gain"}),
-        ({"init": "orthogonal"}, {}, {"model.window"}),
+        ({"scope": "local_monotonic"}, {}, {"model.gain", "model.input_feeding"}),
+        (
+            {"kind": "transformer", "init": "orthogonal"},
+            {},
+            {f"model.{key}" for key in RECURRENT},
+        ),
+        ({"init": "orthogonal"}, {}, {"model.window", "model.input_feeding"}),
         (
             {"init": "orthogonal", "scope": "local_predictive"},
             {"steps": 0},
             {
+                "model.input_feeding",
                 "training.optimizer",
                 "training.lr",
+                "training.weight_decay",
                 "training.clip",
                 "training.teacher_forcing",
                 "record.every",
@@ -189,10 +226,12 @@ def test_order_of_keys_does_not_matter_to_the_run_id() -> None:
 )
 def test_ineffective_keys(model: dict[str, Any], training: dict[str, Any], idle: set[str]) -> None:
     only = Point(Task(name="copy"), Model(**model), Training(**training), Record(), seed=0)
+    idle |= {"model.heads", "model.feedforward"} if only.model.kind == "seq2seq" else set()
     assert ineffective_keys(only) == idle
     for key in KEYS:
         table, _, name = key.partition(".")
-        assert (only.config[table][name] is None) == (key in idle)
+        null_is_all = key == "task.keep"
+        assert (only.config[table][name] is None) == (key in idle or null_is_all)
 
 
 def test_idle_everywhere_names_every_cause() -> None:
@@ -205,12 +244,22 @@ def test_idle_everywhere_names_every_cause() -> None:
 def test_rules_speak_of_keys_that_exist() -> None:
     for cause, _, keys in IDLE:
         assert {cause, *keys} <= set(KEYS)
-    assert set(AVAILABLE) <= set(KEYS)
 
 
 @pytest.mark.parametrize(
     ("scenario", "message"),
     [
+        (
+            Scenario(
+                title="",
+                task=Task(name="copy"),
+                model=Model(kind="transformer", hidden=10, attention="none", bridge="none"),
+                record=Record(jacobians=True, hops=True),
+            ),
+            "model.heads: expected a divisor of model.hidden, 10, found 4\n"
+            'record.jacobians: expected false where model.kind is "transformer", found true: '
+            "it has no recurrence",
+        ),
         (
             Scenario(title="", task=Task(name="copy", length=5, min_length=6)),
             "task.min_length: expected at most task.length, 5, found 6",
@@ -222,18 +271,64 @@ def test_rules_speak_of_keys_that_exist() -> None:
             'model.bridge: expected another value than "none" where model.attention is "none": '
             "no path is left from the encoder to the loss",
         ),
-        (
-            Scenario(title="", task=Task(name="copy"), model=Model(attention="cosine", layers=2)),
-            "model.layers: 2 is not available yet; expected 1 for now\n"
-            'model.attention: "cosine" is not available yet; '
-            'expected "none", "additive" or "dot" for now',
-        ),
     ],
 )
 def test_what_cannot_run_is_refused(scenario: Scenario, message: str) -> None:
     with pytest.raises(ScenarioError) as error:
         points(scenario)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "lengths", "message"),
+    [
+        (
+            {"length": 5, "min_length": 3, "keep": 4},
+            "seq2seq",
+            None,
+            "task.keep: expected at most the shortest training length, 3, found 4",
+        ),
+        (
+            {"length": 5, "keep": 4},
+            "seq2seq",
+            [9, 3],
+            "task.keep: expected at most the shortest of record.lengths, 3, found 4",
+        ),
+        (
+            {"name": "reverse", "keep": 4},
+            "seq2seq",
+            None,
+            'task.keep: expected to be left out unless task.name is "copy", '
+            'found 4 where task.name is "reverse"',
+        ),
+        (
+            {"keep": 4},
+            "synchronous",
+            None,
+            'task.keep: expected to be left out where model.kind is "synchronous", found 4; '
+            "its outputs stand beside all the symbols",
+        ),
+    ],
+)
+def test_keep_is_refused_where_it_asks_for_what_is_not_there(
+    task: dict[str, Any], kind: str, lengths: list[int] | None, message: str
+) -> None:
+    raw: dict[str, Any] = {"title": "t", "task": {"name": "copy", **task}, "model": {"kind": kind}}
+    if lengths is not None:
+        raw["record"] = {"lengths": lengths}
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(raw)
+    assert str(error.value) == f"scenario: 1 mistake\n  {message}"
+
+
+@pytest.mark.parametrize(("name", "other"), [("copy", "reverse"), ("reverse", "copy")])
+def test_a_synchronous_model_reads_a_task_one_way(name: str, other: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        grid(task={"name": name, "reverse_source": True}, model={"kind": "synchronous"})
+    assert str(error.value) == (
+        "scenario: 1 mistake\n  task.reverse_source: expected false where model.kind is "
+        f'"synchronous", found true; set task.name = "{other}", which asks for the same'
+    )
 
 
 def test_a_huge_product_is_refused() -> None:
@@ -259,3 +354,23 @@ def test_a_request_too_large_for_memory_is_refused_before_any_run(
         f"about {bytes_asked} at source length 2000; leave record.{key} out, measure shorter "
         "record.lengths or lower model.hidden"
     )
+
+
+@pytest.mark.parametrize("attention", ["dot", "scaled_dot", "cosine"])
+def test_a_two_way_encoder_needs_a_score_that_takes_two_sizes(attention: Any) -> None:
+    model = Model(attention=attention, bidirectional=True)
+    with pytest.raises(ScenarioError) as error:
+        points(Scenario(title="", task=Task(name="copy"), model=model))
+    assert str(error.value) == (
+        f'model.attention: "{attention}" needs a query and an encoder state of one size, and where '
+        "model.bidirectional is true a state has 2 model.hidden numbers; set model.attention = "
+        '"general", which maps it to the size of the query'
+    )
+    for other in ("additive", "concat", "general", "location"):
+        grid(model={"attention": other, "bidirectional": True})
+
+
+def test_the_longest_source_is_trained_on_or_measured_with_its_blanks() -> None:
+    assert point(task={"length": 5}).longest_source == 5
+    assert point(task={"length": 5, "delay": 2}, record={"lengths": [3, 9]}).longest_source == 11
+    assert point(task={"length": 5}, record={"lengths": [3]}).longest_source == 5

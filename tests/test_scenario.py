@@ -28,7 +28,7 @@ name = "copyy"
 lenght = 3
 symbols = 1
 [model]
-layers = 2
+layers = 0
 hidden = true
 [training]
 lr = "1e-3"
@@ -68,7 +68,15 @@ def test_defaults_are_those_of_the_design() -> None:
     scenario = load_scenario({"title": "t", "task": {"name": "reverse"}})
     assert scenario.notes == ""
     assert scenario.model_dump(exclude={"title", "notes", "sweep"}) == {
-        "task": {"name": "reverse", "length": 20, "min_length": None, "symbols": 10, "delay": 0},
+        "task": {
+            "name": "reverse",
+            "length": 20,
+            "min_length": None,
+            "symbols": 10,
+            "delay": 0,
+            "reverse_source": False,
+            "keep": None,
+        },
         "model": {
             "kind": "seq2seq",
             "cell": "gru",
@@ -80,15 +88,19 @@ def test_defaults_are_those_of_the_design() -> None:
             "scope": "global",
             "window": 2,
             "timing": "bahdanau",
+            "input_feeding": False,
             "bridge": "initial",
             "init": "torch",
             "gain": 1.0,
+            "heads": 4,
+            "feedforward": 128,
         },
         "training": {
             "steps": 600,
             "batch": 64,
             "optimizer": "adam",
             "lr": 3e-3,
+            "weight_decay": 0.0,
             "clip": 1.0,
             "teacher_forcing": 1.0,
             "dtype": "float32",
@@ -109,12 +121,14 @@ def test_defaults_are_those_of_the_design() -> None:
 
 def test_all_mistakes_of_a_file_come_together(tmp_path: Path) -> None:
     assert mistakes(tmp_path, MANY_MISTAKES) == [
-        'task.lenght: expected name, length, min_length, symbols or delay, found "lenght"; '
+        "task.lenght: expected name, length, min_length, symbols, delay, reverse_source or keep, "
+        'found "lenght"; '
         "did you mean task.length?",
         "modle.cell: expected title, notes, task, model, training, record or sweep, "
         'found "modle.cell"; did you mean model.cell?',
         'task.name: expected "copy" or "reverse", found "copyy"; did you mean "copy"?',
         "task.symbols: expected an integer of at least 2, found 1",
+        "model.layers: expected an integer of at least 1, found 0",
         "model.hidden: expected an integer of at least 1, found true",
         "training.lr: expected a finite number greater than 0, found the string "
         '"1e-3"; drop the quotes',
@@ -124,7 +138,6 @@ def test_all_mistakes_of_a_file_come_together(tmp_path: Path) -> None:
         "at least 1, found [10, 10]",
         'record.paths: expected true or false, found the string "True"; write true, without quotes',
         "title: expected a string, found nothing",
-        "model.layers: 2 is not available yet; expected 1 for now",
     ]
 
 
@@ -142,8 +155,8 @@ def test_all_mistakes_of_a_file_come_together(tmp_path: Path) -> None:
         (
             "[model]\nlength = 3",
             "model.length: expected kind, cell, hidden, embedding, layers, bidirectional, "
-            "attention, scope, window, timing, bridge, init or gain, "
-            'found "length"; did you mean task.length?',
+            "attention, scope, window, timing, input_feeding, bridge, init, gain, heads or "
+            'feedforward, found "length"; did you mean task.length?',
         ),
         (
             "[record]\nlengths = []",
@@ -188,8 +201,8 @@ def test_all_mistakes_of_a_file_come_together(tmp_path: Path) -> None:
         ),
         (
             '[sweep]\n"task.lenght" = [3]',
-            'sweep."task.lenght": expected name, length, min_length, symbols or delay, '
-            'found "lenght"; did you mean task.length?',
+            'sweep."task.lenght": expected name, length, min_length, symbols, delay, '
+            'reverse_source or keep, found "lenght"; did you mean task.length?',
         ),
         (
             "[sweep]\nsead = [3]",
@@ -439,8 +452,8 @@ def test_overrides_make_and_remove_axes() -> None:
     [
         (
             {"task.lenght": 3},
-            "override task.lenght: expected name, length, min_length, symbols or delay, "
-            'found "lenght"; did you mean task.length?',
+            "override task.lenght: expected name, length, min_length, symbols, delay, "
+            'reverse_source or keep, found "lenght"; did you mean task.length?',
         ),
         (
             {"sede": 3},
@@ -556,6 +569,7 @@ title = "t"
 name = "copy"
 symbols = 10
 delay = 0
+reverse_source = false
 
 [model]
 kind = "seq2seq"
@@ -574,6 +588,7 @@ init = "torch"
 batch = 64
 optimizer = "adam"
 lr = 0.003
+weight_decay = 0.0
 clip = 0.0
 teacher_forcing = 1.0
 dtype = "float32"

@@ -79,6 +79,16 @@ def test_masks_and_decoder_input_are_hand_written() -> None:
     assert batch.target_mask.tolist() == [[True] * 3, [True, False, False]]
 
 
+def test_the_decoder_reads_what_it_is_given_instead_of_the_truth() -> None:
+    batch = make_batch("copy", [3, 1])
+    read = torch.tensor([[bos(4), 3, 2], [bos(4), 1, 0]])
+    given = replace(batch, read=read)
+    assert given.decoder_input is read
+    assert torch.equal(given.target, batch.target)
+    assert torch.equal(given.examples(slice(1, 2)).decoder_input, read[1:2])
+    assert torch.equal(given.to("cpu").decoder_input, read)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_done_twice_is_copy(name: str) -> None:
     generator = np.random.default_rng(0)
@@ -97,6 +107,48 @@ def test_copy_and_reverse_of_one_generator_ask_about_the_same_sources() -> None:
     assert torch.equal(copy.source, reverse.source)
     for b, n in enumerate(copy.target_lengths.tolist()):
         assert torch.equal(copy.target[b, :n].flip(0), reverse.target[b, :n])
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_reversed_source_is_read_backwards_before_the_blanks(name: str, delay: int) -> None:
+    keys = {"min_length": 1, "delay": delay}
+    plain, mirrored = (
+        draw_batch(task(name, reverse_source=flag, **keys), 20, np.random.default_rng(3))
+        for flag in (False, True)
+    )
+    assert torch.equal(plain.target, mirrored.target)
+    assert torch.equal(plain.source_lengths, mirrored.source_lengths)
+    for b, n in enumerate(plain.target_lengths.tolist()):
+        assert torch.equal(mirrored.source[b, :n], plain.source[b, :n].flip(0))
+        assert torch.equal(mirrored.source[b, n:], plain.source[b, n:])
+
+
+def test_reversing_a_reversed_source_gives_back_what_was_read() -> None:
+    batch = draw_batch(task("reverse", reverse_source=True), 5, np.random.default_rng(0))
+    assert torch.equal(batch.source, batch.target)
+
+
+def test_keep_asks_for_the_first_symbols_whatever_is_read() -> None:
+    spec = task(min_length=3, delay=1, keep=2, reverse_source=True)
+    batch = draw_batch(spec, 20, np.random.default_rng(0))
+    whole = draw_batch(task(min_length=3, delay=1), 20, np.random.default_rng(0))
+    assert batch.target.shape == (20, 2)
+    assert set(batch.target_lengths.tolist()) == {2}
+    assert torch.equal(batch.target, whole.source[:, :2])
+    assert torch.equal(batch.source_lengths, whole.source_lengths)
+    assert bool(batch.target_mask.all())
+
+
+@pytest.mark.parametrize("keys", [{"reverse_source": True}, {"keep": 2}])
+def test_other_questions_are_about_the_same_symbols(keys: dict[str, Any]) -> None:
+    asked, plain = task(min_length=3, **keys), task(min_length=3)
+    for one, other in (
+        (training_batch(asked, 4, 0, 7), training_batch(plain, 4, 0, 7)),
+        (probe_batch(asked, 4, 0, 5), probe_batch(plain, 4, 0, 5)),
+    ):
+        assert torch.equal(one.source.sort(-1).values, other.source.sort(-1).values)
+        assert torch.equal(one.target, other.target[:, : one.target.shape[1]])
 
 
 def test_symbols_and_lengths_are_uniform() -> None:
