@@ -2,14 +2,14 @@
 
 At target step j, with the state s_{j-1} as the query:
 
-    q_j = W_q s_{j-1}                 e_ji = compare(q_j, k_i)       alpha_j = softmax(e_j)
+    q_j = W_q s_{j-1}                 e_ji = compare(q_j, k_i)       alpha_j = weigh(e_j, s_{j-1})
     c_j = sum_i alpha_ji h_i          s_j = cell(p_j + W_c c_j, s_{j-1})
 
 and back, with d_j = dL/ds_j in full:
 
     dp_j = the cell's dL/dp           dc_j = W_c^T dp_j              dalpha_ji = dc_j . h_i
-    de_ji = alpha_ji (dalpha_ji - sum_m alpha_jm dalpha_jm)          dq_j from the comparison
-    dL/ds_{j-1} = J_j^T d_j + W_q^T dq_j
+    de_j from the weighing            dq_j from the comparison
+    dL/ds_{j-1} = J_j^T d_j + W_q^T dq_j + what the weighing adds
 
 The loop holds what must wait for the step after it; the gradients of weights and values are one
 product each, after the loop. All tensors of the loop are laid out as `rows` says.
@@ -30,7 +30,9 @@ from gradlab.models.cells import CELLS, Cell, Gates, State
 from gradlab.models.comparisons import Comparison
 from gradlab.models.recurrence import stack, states_before
 from gradlab.models.rows import Rows, as_rows, map_steps, steps, weight_gradients
+from gradlab.models.scopes import Scope
 from gradlab.models.trace import Counted
+from gradlab.models.weighing import Weighing
 
 Edge = Callable[[Tensor], Tensor]
 
@@ -67,40 +69,37 @@ class Pulled(NamedTuple):
 
 @dataclass(frozen=True)
 class Loop:
-    """What every step reads. hidden: (replicas, rows, n), True on pads; None where all is real."""
+    """What every step reads; values (replicas, rows, n, hidden)."""
 
     cell: Cell
     comparison: Comparison
+    weighing: Weighing
     values: Tensor
-    hidden: Tensor | None
     weights: Weights
 
     def run(self, p: Tensor, first: State) -> Decoded:
         """Return all steps from s_0 = first."""
         w, rows = self.weights, self.values.flatten(0, 1)
+        into_query = None if w.query is None else w.query.mT
+        into_cell, into_gates, bias = w.context.mT, w.hh.mT, w.bias_hh.unsqueeze(-2)
         a, inputs = torch.empty_like(p), torch.empty_like(p)
         scores, alpha = (p.new_empty(len(p), *self.values.shape[:-1]) for _ in range(2))
-        context, *states = (p.new_empty(len(p), *part.shape) for part in (first[0], *first))
+        states = [p.new_empty(len(p), *part.shape) for part in first]
+        context = p.new_empty(len(p), *first[0].shape[:-1], self.values.shape[-1])
         state, more = first, []
-        for p_j, a_j, inputs_j, e_j, alpha_j, c_j, *out in steps(
-            (p, a, inputs, scores, alpha, context, *states)
+        for j, (p_j, a_j, inputs_j, e_j, alpha_j, c_j, *out) in enumerate(
+            steps((p, a, inputs, scores, alpha, context, *states))
         ):
-            query = state[0] if w.query is None else torch.bmm(state[0], w.query.mT)
+            query = state[0] if into_query is None else torch.bmm(state[0], into_query)
             self.comparison.scores(query, out=e_j)
-            self.softmax(e_j, out=alpha_j)
+            self.weighing.weigh(j, state[0], e_j, out=alpha_j)
             torch.bmm(as_rows(alpha_j), rows, out=as_rows(c_j))
-            torch.baddbmm(p_j, c_j, w.context.mT, out=inputs_j)
-            torch.baddbmm(w.bias_hh.unsqueeze(-2), state[0], w.hh.mT, out=a_j)
+            torch.baddbmm(p_j, c_j, into_cell, out=inputs_j)
+            torch.baddbmm(bias, state[0], into_gates, out=a_j)
             gates = self.cell.activate(inputs_j, a_j)
             state = self.cell.advance(gates, state, out)
             more.append(gates[1:])
         return Decoded(tuple(states), scores, alpha, context, inputs, (a, *stack(more)))
-
-    def softmax(self, scores: Tensor, out: Tensor) -> Tensor:
-        """Return the weights of real source positions; exactly zero on pads."""
-        if self.hidden is not None:
-            scores = scores.masked_fill(self.hidden, torch.finfo(scores.dtype).min)
-        return torch.softmax(scores, -1, out=out)
 
     def pull_back(
         self, decoded: Decoded, first: State, g: list[Tensor | None], crossing: tuple[Edge, Edge]
@@ -128,12 +127,13 @@ class Loop:
             _add(dc_j, g_j[-1])
             d_alpha = torch.bmm(as_rows(dc_j), values.mT).view_as(decoded.alpha[j])
             _add(d_alpha, g_j[-2])
-            weighted = decoded.alpha[j] * d_alpha
-            d_scores = weighted.addcmul_(decoded.alpha[j], weighted.sum(-1, keepdim=True), value=-1)
+            weighed = before[0][j], decoded.scores[j], decoded.alpha[j], d_alpha
+            d_scores, by_weighing = self.weighing.pull_back(j, *weighed)
             _add(d_scores, g_j[-3])
             to_state = self.comparison.pull_back(queries[j], d_scores, out=d_query[j])
             if w.query is not None:
                 to_state = torch.bmm(to_state, w.query)
+            to_state = _plus(to_state, by_weighing)
             carried = tuple(map(crossing[0], cell.carry(at_j, d, torch.bmm(da_j, w.hh))))
             carried = (carried[0] + crossing[1](to_state), *carried[1:])
         return Pulled(dp, da, d_context, d_query, carried)
@@ -152,9 +152,9 @@ class AttentiveScan(torch.autograd.Function):
     """The states s_1 .. s_k, then scores, weights, contexts and the cell's whole input p + W_c c.
 
     Takes the cell's name; what makes a comparison of keys, a bound of the queries and its weights;
-    what to do at counted edges; the mask (..., batch, n); p (..., batch, k, gates * hidden);
-    projected keys and values (..., batch, n, features); W_c, W_q or None, W_hh, b_hh; s_0; the
-    weights of the comparison. The cell's whole input passes no gradient on.
+    the scope; what to do at counted edges; the mask (..., batch, 1 or k, n); p (..., batch, k,
+    gates * hidden); projected keys and values (..., batch, n, features); W_c, W_q or None, W_hh,
+    b_hh; s_0; the weights of the scope and the comparison. The whole input passes no gradient on.
     """
 
     @staticmethod
@@ -162,6 +162,7 @@ class AttentiveScan(torch.autograd.Function):
         ctx: Any,
         name: str,
         compare: Callable[..., Comparison],
+        scope: Scope,
         counted: Counted | None,
         mask: Tensor,
         projected: Tensor,
@@ -169,11 +170,12 @@ class AttentiveScan(torch.autograd.Function):
         values: Tensor,
         *weights: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.cell, ctx.compare, ctx.counted, ctx.mask = CELLS[name], compare, counted, mask
+        ctx.cell, ctx.compare, ctx.counted = CELLS[name], compare, counted
+        ctx.scope, ctx.mask = scope, mask
         rows = ctx.rows = Rows(projected.shape[:-2], _given(weights[0]))
         loop, first = AttentiveScan.loop(ctx, projected.shape[-2], keys, values, *weights)
         decoded = loop.run(rows.split_steps(projected), first)
-        kept = *decoded.states, decoded.alpha, decoded.context, *decoded.gates
+        kept = *decoded.states, *decoded[1:4], *decoded.gates
         ctx.save_for_backward(keys, values, *weights, *kept)
         ctx.tensors = 2 + len(weights)
         outputs = tuple(map(rows.join_steps, (*decoded.states, *decoded[1:-1])))
@@ -188,16 +190,14 @@ class AttentiveScan(torch.autograd.Function):
         """Return the loop and s_0, by replica."""
         rows: Rows = ctx.rows
         context, query, hh, bias_hh, *rest = weights
-        first, compared = rest[: len(ctx.cell.states)], rest[len(ctx.cell.states) :]
-        comparison = ctx.compare(
-            queries, rows.split(keys), *(rows.weight(_given(w)) for w in compared)
-        )
-        hidden = ~rows.split(ctx.mask.expand(*rows.batch, -1))
+        first, own = rest[: len(ctx.cell.states)], rest[len(ctx.cell.states) :]
+        own_rows, count = [rows.weight(_given(w)) for w in own], len(ctx.scope.layer_names)
+        mask = rows.split_steps(ctx.mask.expand(*rows.batch, -1, -1))
         loop = Loop(
             ctx.cell,
-            comparison,
+            ctx.compare(queries, rows.split(keys), *own_rows[count:]),
+            ctx.scope.weighing(mask, *own_rows[:count]),
             rows.split(values),
-            hidden if bool(hidden.any()) else None,
             Weights(
                 rows.weight(_given(context)),
                 None if query is None else rows.weight(query),
@@ -213,9 +213,9 @@ class AttentiveScan(torch.autograd.Function):
         rows: Rows = ctx.rows
         tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
         count = len(ctx.cell.states)
-        alpha, context, *gates = kept[count:]
+        scores, alpha, context, *gates = kept[count:]
         loop, first = AttentiveScan.loop(ctx, len(alpha), *tensors)
-        decoded = Decoded(kept[:count], alpha, alpha, context, context, tuple(gates))
+        decoded = Decoded(kept[:count], scores, alpha, context, context, tuple(gates))
         entering = [None if part is None else rows.split_steps(part) for part in g[:-1]]
         edges = (_same, _same)
         if ctx.counted is not None:
@@ -227,21 +227,24 @@ class AttentiveScan(torch.autograd.Function):
         )
         d_values = torch.bmm(d_alpha, d_context.mT).view_as(loop.values)
         d_keys, *d_compared = loop.comparison.gradients()
-        d_hh, d_bias_hh = weight_gradients(pulled.da, before)
-        d_weights = (
-            weight_gradients(pulled.dp, context)[0],
-            None if loop.weights.query is None else weight_gradients(pulled.d_query, before)[0],
-            d_hh,
-            d_bias_hh,
-            *map(rows.join, pulled.first),
-            *d_compared,
+        wanted = ctx.needs_input_grad[-len(tensors) + 2 :]  # not when measuring
+        of_context, of_query, of_hh = (
+            weight_gradients(d, x) if needed else (None, None)
+            for d, x, needed in (
+                (pulled.dp, context, wanted[0]),
+                (pulled.d_query, before, wanted[1]),
+                (pulled.da, before, wanted[2]),
+            )
         )
+        weights = of_context[0], of_query[0], *of_hh
+        d_own = *loop.weighing.gradients(), *d_compared
+        d_weights = (*weights, *map(rows.join, pulled.first), *d_own)
         shaped = (
             None if d is None else d.reshape(_given(tensor).shape)
             for d, tensor in zip(d_weights, tensors[2:], strict=True)
         )
         each = rows.join_steps(pulled.dp), rows.join(d_keys), rows.join(d_values)
-        return (None, None, None, None, *each, *shaped)
+        return (*(None,) * 5, *each, *shaped)
 
 
 def _given(tensor: Tensor | None) -> Tensor:

@@ -41,6 +41,18 @@ class Comparison(ABC):
         """Return dL/dkeys and dL/dweights."""
 
 
+def unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x / |x| on the last axis, and |x| (..., 1), which passes no gradient on.
+
+    Where x is 0 they are 0 and infinity, and the gradient is 0. Nothing small is squared.
+    """
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    scale = torch.where(largest == 0, torch.inf, largest)
+    scaled = x / scale
+    size = scaled.square().sum(-1, keepdim=True).clamp(min=1).sqrt()  # 1 at least, unless x is 0
+    return scaled / size, scale * size.detach()
+
+
 class Product(Comparison):
     """e_i = q . k_i."""
 
@@ -65,6 +77,39 @@ class Product(Comparison):
         return (torch.bmm(g.mT, queries).view(self.shape),)
 
 
+class Cosine(Product):
+    """e_i = k_i . u with u = q / |q|, and 0 where q is 0.
+
+    dL/dq = (d - (u . d) u) / |q| with d = dL/du = sum_i g_i k_i
+    """
+
+    def scores(self, query: Tensor, out: Tensor) -> Tensor:
+        return super().scores(unit(query)[0], out)
+
+    def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
+        direction, size = unit(query)
+        super().pull_back(direction, g, out)
+        along = (direction * out).sum(-1, keepdim=True)
+        return out.addcmul_(direction, along, value=-1).div_(size)
+
+
+class First(Comparison):
+    """e_i = q_i for the first n features of the query: the keys only say how many there are."""
+
+    def __init__(self, keys: Tensor) -> None:
+        self.keys = keys
+
+    def scores(self, query: Tensor, out: Tensor) -> Tensor:
+        return out.copy_(query[..., : self.keys.shape[-2]])
+
+    def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
+        out.zero_()[..., : self.keys.shape[-2]] = g
+        return out
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        return (torch.zeros_like(self.keys),)
+
+
 class Additive(Comparison):
     """e_i = v . tanh(k_i + q); the n x features activations are computed again on the way back.
 
@@ -80,6 +125,7 @@ class Additive(Comparison):
     def __init__(self, queries: int, keys: Tensor, energy: Tensor) -> None:
         """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
         self.keys, self.energy = keys, energy
+        self.whole, self.four = energy.sum(-1, keepdim=True), 4 * energy
         self.limit = math.log(torch.finfo(keys.dtype).max) / 2 - 1
         worth_it = queries > 1 and float(keys.abs().max()) < self.limit
         self.powers = torch.exp(keys + keys) if worth_it else None
@@ -94,21 +140,23 @@ class Additive(Comparison):
         return torch.addcmul(self.one, self.powers, power, out=self.r).reciprocal_()
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
-        r, column = self.reflected(query).flatten(1, 2), out.flatten(1).unsqueeze(-1)
-        torch.baddbmm(self.energy.sum(-1, keepdim=True), r, self.energy.mT, alpha=-2, out=column)
+        r = self.reflected(query).flatten(1, 2)
+        for whole, r_of, v, e in zip(self.whole, r, self.energy, out.flatten(1), strict=True):
+            torch.addmv(whole[0], r_of, v[0], alpha=-2, out=e)  # by replica: the same bits alone
         return out
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
         r, row = self.reflected(query), g.flatten(1).unsqueeze(-2)
         self.d_energy += row.sum(-1, keepdim=True)
-        self.d_energy.baddbmm_(row, r.flatten(1, 2), alpha=-2)
+        for d, r_of, g_of in zip(self.d_energy, r.flatten(1, 2), row, strict=True):
+            d[0].addmv_(r_of.mT, g_of[0], alpha=-2)
         slope = r.addcmul_(r, r, value=-1)
         self.d_keys.addcmul_(slope, g.unsqueeze(-1))
         torch.bmm(as_rows(g), slope.flatten(0, 1), out=as_rows(out))
-        return out.mul_(4 * self.energy)
+        return out.mul_(self.four)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        return self.d_keys.mul_(4 * self.energy.unsqueeze(-2)), self.d_energy
+        return self.d_keys.mul_(self.four.unsqueeze(-2)), self.d_energy
 
 
 class ByAutograd(Comparison):

@@ -112,6 +112,21 @@ class Linear(Layer):
         return linear_over_time(x, self.weight, self.bias)
 
 
+class Scale(Layer):
+    """One learnt factor, which starts at 1; its weight is (..., 1, 1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1, 1))
+
+    def draw(self, seed: int, name: str) -> None:
+        _fill(self.weight, torch.ones(1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., batch, time, features) times the factor."""
+        return x * self.weight.unsqueeze(-3)
+
+
 def draw_parameters(model: nn.Module, seed: int) -> None:
     """Draw every layer of `model` for `seed`; independent of order, dtype and the other layers."""
     for name, module in model.named_modules():

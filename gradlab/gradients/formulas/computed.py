@@ -2,44 +2,28 @@
 
 Every cell of `CELLS` and every score of `SCORES` has its rows here from the day it arrives. The
 referee runs the same weights through loops over `Cell.step` and plain scores, so that no
-hand-written backward pass has a part in the truth. A score without a plain twin below is compared
+hand-written backward pass has a part in the truth. A score without a plain twin is compared
 with its own autograd, and it is central differences that judge it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from gradlab.gradients.formulas.claim import Claim, Draw, Formula, Group
-from gradlab.models.attention import SCORES, masked_softmax
+from gradlab.gradients.formulas.plain_scores import PLAIN_SCORES
+from gradlab.models.attention import masked_softmax
 from gradlab.models.cells import CELLS, Cell, State
 from gradlab.models.layers import draw_parameters, linear
 from gradlab.models.recurrence import Scan
+from gradlab.models.scores import SCORES
 
 B, n, k, H = 2, 4, 2, 3
-
-
-def plain_additive(score: Any, query: Tensor, projected_keys: Tensor) -> Tensor:
-    """Return v . tanh(W1 h_i + W2 q_j), with W1 h_i given."""
-    asked = score.query(query).unsqueeze(-2)
-    activation = torch.tanh(projected_keys.unsqueeze(-3) + asked)
-    scores: Tensor = (activation * score.energy.weight[..., None, None, :]).sum(-1)
-    return scores
-
-
-def plain_dot(score: Any, query: Tensor, projected_keys: Tensor) -> Tensor:
-    return (query.unsqueeze(-2) * projected_keys.unsqueeze(-3)).sum(-1)
-
-
-PLAIN_SCORES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
-    "additive": plain_additive,
-    "dot": plain_dot,
-}
 
 
 def plain_scan(
@@ -112,13 +96,16 @@ class Scored(nn.Module):
 
     def __init__(self, name: str, *, plain: bool) -> None:
         super().__init__()
-        self.score = SCORES[name](H)
+        self.score = SCORES[name](H, H, n)
         self.plain = PLAIN_SCORES.get(name) if plain else None
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         projected = self.score.project_keys(keys)
-        scores: Tensor = self.score(query, projected)
-        return scores if self.plain is None else self.plain(self.score, query, projected)
+        scored = self.score if self.plain is None else partial(self.plain, self.score)
+        scores: Tensor = scored(query, projected)
+        if self.score.reads_keys:
+            return scores
+        return scores + 0.0 * keys.sum(-1).unsqueeze(-2)  # derivatives of zero, but there
 
 
 def score(name: str) -> Callable[[Draw], Claim]:
@@ -211,7 +198,7 @@ def formulas() -> Iterator[Formula]:
             "dL/dq_j, dL/dh_i (values fixed), all weights",
             r"\frac{\partial L}{\partial q_j},\  \frac{\partial L}{\partial h_i}"
             r"\ \text{(values fixed), all weights}",
-            "gradlab.models.attention",
+            "gradlab.models.scores",
             score(name),
         )
         yield Formula(
@@ -220,7 +207,7 @@ def formulas() -> Iterator[Formula]:
             "de_ji/dq_j and de_ji/dh_i (values fixed)",
             r"\frac{\partial e_{ji}}{\partial q_j},\ \frac{\partial e_{ji}}{\partial h_i}"
             r"\ \text{(values fixed)}",
-            "gradlab.models.attention",
+            "gradlab.models.scores",
             score_jacobians(name),
         )
     yield Formula(

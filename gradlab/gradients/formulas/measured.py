@@ -15,13 +15,15 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradlab.gradients.formulas.claim import Claim, Draw, Formula
-from gradlab.gradients.formulas.computed import COMPUTED, PLAIN_SCORES, plain_scan
+from gradlab.gradients.formulas.computed import COMPUTED, plain_scan
+from gradlab.gradients.formulas.plain_scores import PLAIN_SCORES
 from gradlab.gradients.probe import measure
-from gradlab.models.attention import SCORES, attend
+from gradlab.models.attention import masked_softmax
 from gradlab.models.cells import CELLS, State
 from gradlab.models.layers import linear
 from gradlab.models.loss import REDUCTIONS, example_loss
-from gradlab.models.recurrence import Recurrent
+from gradlab.models.recurrent import Recurrent
+from gradlab.models.scores import SCORES
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model, Task
 from gradlab.tasks import Batch, draw_batch
@@ -43,7 +45,7 @@ def model_and_batch(cell: str, attention: str, draw: Draw) -> tuple[Seq2Seq, Bat
     settings["bridge"] = pick("initial", "every_step", *without)
     task = Task(name=pick("copy", "reverse"), length=n, min_length=2, symbols=V)
     # not validated: a cell or score may be checked here before a scenario can name it
-    model = Seq2Seq(Model().model_copy(update=settings), V, draw.seed()).double()
+    model = Seq2Seq(Model().model_copy(update=settings), V, draw.seed(), n).double()
     return model, draw_batch(task, B, draw.generator), pick(*REDUCTIONS)
 
 
@@ -69,13 +71,13 @@ def score_plainly(model: Seq2Seq) -> RemovableHandle | None:
 def bahdanau_plainly(model: Seq2Seq, batch: Batch) -> Tensor:
     """Return the logits of a decoder that is a loop over `Cell.step`, plain score and softmax."""
     assert model.attention is not None
-    memory = model.remember(model.exit_edges(model.encode(batch).states, batch), batch)
+    memory = model.remember(model.exit_edges(model.encode(batch)), batch)
     assert memory.edges.values is not None
     cell, decoder = CELLS[model.spec.cell], model.decoder
     state, history = model.first_state(memory), []
     for p in model.decoder_input(batch.decoder_input, memory).unbind(-2):
         scores = model.attention(state[0].unsqueeze(-2), memory.projected_keys)
-        _, context = attend(scores, memory.edges.values, memory.mask)
+        context = masked_softmax(scores, memory.mask) @ memory.edges.values
         p = p + linear(context.squeeze(-2), decoder.block("context"))
         state = cell.step(p, linear(state[0], decoder.weight_hh_l0, decoder.bias_hh_l0), state)
         history.append(state[0])
