@@ -28,11 +28,15 @@ import torch
 from torch import Tensor
 
 from gradlab.errors import GradlabError
+from gradlab.gradients.measurement import DIRECTIONS
 from gradlab.models.cells import CELLS, Cell, Coefficients
+from gradlab.models.family import AnyModel
 from gradlab.models.seq2seq import Seq2Seq
-from gradlab.models.trace import Trace
+from gradlab.models.synchronous import Synchronous
+from gradlab.models.transformer import Transformer
 from gradlab.tasks import Batch
 
+NO_RECURRENCE = "jacobians: expected a recurrent encoder, found a transformer's"
 CHUNK = 2**22
 """Numbers held for the examples of one chunk, about: 32 MiB in each of a few tensors."""
 
@@ -41,6 +45,9 @@ CHUNK = 2**22
 class Jacobians:
     """Natural logarithms of singular values at every position, and the exponents; by example.
 
+    Of one layer read in one direction, the states of the layer below held fixed. Positions are the
+    source's; z_0 stands before position 1, or after position n where it is read backwards, and the
+    end is the last position read.
     log_sigma_max: (batch, n), of J_i. log_sigma_max_to_end, log_sigma_min_to_end: (batch, n), of
     P_i. All in nats, -inf where a singular value is exactly zero.
     lyapunov: (batch, D) nats per timestep, sorted from the largest.
@@ -54,13 +61,18 @@ class Jacobians:
 
 
 @torch.no_grad()
-def jacobians(model: Seq2Seq, batch: Batch) -> Jacobians:
-    """Measure the encoder's Jacobians along every example of `batch`; `model` is untouched.
+def jacobians(
+    model: AnyModel, batch: Batch, layer: int = 1, direction: str = "forward"
+) -> Jacobians:
+    """Measure a layer's Jacobians along every example of `batch`; `model` is untouched.
 
     float64 whatever the model's dtype. Examples are taken in chunks, one (D, D) matrix of each at a
     time, so memory does not grow with the number of examples.
-    Raises GradlabError where source lengths differ or the model holds several seeds.
+    Raises GradlabError where source lengths differ, the model holds several seeds or it has no
+    recurrence.
     """
+    if isinstance(model, Transformer):
+        raise GradlabError(NO_RECURRENCE)
     lengths = sorted(set(batch.source_lengths.flatten().tolist()))
     if len(lengths) > 1 or lengths[0] != batch.source.shape[-1]:
         raise GradlabError(
@@ -73,12 +85,32 @@ def jacobians(model: Seq2Seq, batch: Batch) -> Jacobians:
     size, steps = len(model.state_names) * model.spec.hidden, batch.source.shape[-1]
     examples = max(1, CHUNK // (size * (size + 16 * steps)))  # a forward pass holds about 16 D n
     rows = torch.arange(len(batch.source), device=batch.source.device)
-    chunks = [_of_chunk(twin, batch, some) for some in torch.split(rows, examples)]
-    return Jacobians(*(torch.cat(part) for part in zip(*chunks, strict=True)))
+    name = _suffix(twin, layer, direction)
+    chunks = [_of_chunk(twin, batch, some, name) for some in torch.split(rows, examples)]
+    found = Jacobians(*(torch.cat(part) for part in zip(*chunks, strict=True)))
+    if direction == "forward":
+        return found
+    names = ("log_sigma_max", "log_sigma_max_to_end", "log_sigma_min_to_end")
+    return replace(found, **{name: getattr(found, name).flip(-1) for name in names})
 
 
-def as_tables(measured: Jacobians) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of the `jacobians` and `lyapunov` tables.
+def tables(model: AnyModel, batch: Batch) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of the `jacobians` and `lyapunov` tables for every layer and direction."""
+    if isinstance(model, Transformer):
+        raise GradlabError(NO_RECURRENCE)
+    found = [
+        as_tables(jacobians(model, batch, layer, direction), layer, direction)
+        for layer in range(1, model.encoder.layers + 1)
+        for direction in DIRECTIONS[: len(model.encoder.ways)]
+    ]
+    sigmas, exponents = (pd.concat(part, ignore_index=True) for part in zip(*found, strict=True))
+    return sigmas, exponents
+
+
+def as_tables(
+    measured: Jacobians, layer: int = 1, direction: str = "forward"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of the `jacobians` and `lyapunov` tables for one layer and direction.
 
     sigma_max, sigma_max_to_end, sigma_min_to_end: geometric means over examples, without a unit. A
     singular value of a product is a product over steps, so it is its logarithm that adds up over
@@ -93,7 +125,7 @@ def as_tables(measured: Jacobians) -> tuple[pd.DataFrame, pd.DataFrame]:
         for name in columns
     }
     exponents = measured.lyapunov.mean(0).cpu().numpy()
-    place = {"layer": 1, "direction": "forward"}
+    place = {"layer": layer, "direction": direction}
     positions = np.arange(1, measured.log_sigma_max.shape[-1] + 1)
     index = np.arange(1, len(exponents) + 1)
     return (
@@ -102,8 +134,15 @@ def as_tables(measured: Jacobians) -> tuple[pd.DataFrame, pd.DataFrame]:
     )
 
 
-def pascanu_bound(model: Seq2Seq) -> float | None:
-    """Return sigma_max(W_hh) of a tanh RNN's encoder; below 1, the gradient's norm surely shrinks.
+def _suffix(model: Seq2Seq | Synchronous, layer: int, direction: str) -> str:
+    """Return torch's suffix of a layer and direction of the encoder."""
+    return model.encoder.names(layer - 1)[DIRECTIONS.index(direction)]
+
+
+def pascanu_bound(model: Seq2Seq | Synchronous) -> float | None:
+    """Return sigma_max(W_hh) of a tanh RNN's first encoder layer, forward.
+
+    Below 1, the gradient's norm surely shrinks at every step that it takes back in that layer.
 
     J_i = diag(1 - h_i^2) W_hh, so ||J_i^T d|| <= sigma_max(W_hh) ||d|| at every step, whatever the
     input. Sufficient, not necessary, and above 1 it says nothing (Pascanu et al. 2013, section
@@ -116,23 +155,26 @@ def pascanu_bound(model: Seq2Seq) -> float | None:
 
 
 @torch.no_grad()
-def pascanu_step_bounds(model: Seq2Seq, batch: Batch) -> Tensor | None:
+def pascanu_step_bounds(model: Seq2Seq | Synchronous, batch: Batch) -> Tensor | None:
     """Return sigma_max(W_hh) max_k (1 - h_i[k]^2) >= ||J_i||, (batch, n); None for gated cells."""
     bound = pascanu_bound(model)
     if bound is None:
         return None
-    (h,) = copy.deepcopy(model).to(torch.float64)(batch).encoder_states
+    encoded = copy.deepcopy(model).to(torch.float64).encode(batch)
+    (h,) = encoded.passes["l0"].states
     largest: Tensor = (1 - h * h).amax(-1)
     return bound * largest
 
 
-def _of_chunk(model: Seq2Seq, batch: Batch, rows: Tensor) -> tuple[Tensor, ...]:
-    """Return the four tensors of `Jacobians` for some examples of the batch."""
+def _of_chunk(
+    model: Seq2Seq | Synchronous, batch: Batch, rows: Tensor, name: str
+) -> tuple[Tensor, ...]:
+    """Return the four tensors of `Jacobians` for some examples, in the order of reading."""
     names = ("source", "source_lengths", "target", "target_lengths")
-    trace: Trace = model(replace(batch, **{name: getattr(batch, name)[rows] for name in names}))
+    encoded = model.encode(replace(batch, **{name: getattr(batch, name)[rows] for name in names}))
     cell, encoder = CELLS[model.spec.cell], model.encoder
-    encoded, weight = trace.encoded, encoder.weight_hh_l0
-    local = encoder.linearise(encoded.projected, encoded.initial, encoded.states)  # time first
+    run, (weight, _) = encoded.passes[name], encoder.hidden_weights(name)
+    local = encoder.linearise(run.projected, run.initial, run.states, name)  # time first
     broken = torch.zeros_like(rows, dtype=torch.bool)
 
     def jacobian(step: int) -> Tensor:
@@ -141,7 +183,7 @@ def _of_chunk(model: Seq2Seq, batch: Batch, rows: Tensor) -> tuple[Tensor, ...]:
         broken.logical_or_(bad)
         return torch.where(bad[:, None, None], torch.eye(found.shape[-1]).to(found), found)
 
-    steps = trace.encoded.projected.shape[-2]
+    steps = encoded.steps
     found = (*singular_values(jacobian, steps), exponents(jacobian, steps))
     return tuple(part.masked_fill(broken[:, None], torch.nan) for part in found)
 

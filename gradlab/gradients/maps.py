@@ -2,8 +2,9 @@
 
     M_ji = mean over examples of || dl_j / dh_i ||        l_j the loss of target step j alone, nats
 
-All target steps are pulled back together through the decoder (`models.decoder_adjoint`) and, as
-rows, through the encoder. Examples are taken in chunks so that memory stays bounded.
+All target steps are pulled back together through the decoder (`models.decoder_adjoint`, autograd
+for a transformer) and, as rows, through the encoder. Examples are taken in chunks so that memory
+stays bounded.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import torch
 from torch import Tensor
 
 from gradlab.errors import GradlabError
-from gradlab.gradients.paths import at_last_step
+from gradlab.gradients import transformer
+from gradlab.gradients.measurement import place
+from gradlab.gradients.paths import encoder_sizes, place_names
+from gradlab.gradients.synchronous import target_rows
 from gradlab.limits import CHUNK_BYTES, map_bytes
 from gradlab.models.cells import State
 from gradlab.models.decoder_adjoint import pull_back_targets
-from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.family import AnyModel
+from gradlab.models.synchronous import Synchronous
+from gradlab.models.transformer import Transformer
 from gradlab.tasks import Batch
 
 
@@ -38,7 +44,7 @@ class GradientMap:
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def gradient_map(model: Seq2Seq, batch: Batch) -> GradientMap:
+def gradient_map(model: AnyModel, batch: Batch) -> GradientMap:
     """Measure the map of a batch in float64; `model` is untouched.
 
     Raises GradlabError if the examples differ in length: their positions are not to be pooled.
@@ -51,15 +57,14 @@ def gradient_map(model: Seq2Seq, batch: Batch) -> GradientMap:
             )
     twin = copy.deepcopy(model).to(torch.float64)
     size = batch.source.shape[0]
-    shape = (batch.source.shape[-1], batch.target.shape[-1], twin.spec.hidden)
-    each = map_bytes(*shape, len(twin.state_names))
-    norms: dict[str, list[Tensor]] = {name: [] for name in twin.state_names}
+    names, each = _states_and_bytes(twin, batch)
+    norms: dict[str, list[Tensor]] = {name: [] for name in names}
     weights: list[Tensor] = []
     chunk = max(1, CHUNK_BYTES // each)
     for start in range(0, size, chunk):
         part = batch.examples(slice(start, start + chunk))
         vectors, alpha = target_gradients(twin, part)
-        for name, vector in zip(twin.state_names, vectors, strict=True):
+        for name, vector in zip(names, vectors, strict=True):
             norms[name].append(safe_norm(vector).sum(1))
         if alpha is not None:
             weights.append(alpha.sum(0))
@@ -67,6 +72,15 @@ def gradient_map(model: Seq2Seq, batch: Batch) -> GradientMap:
         {name: torch.stack(sums).sum(0) / size for name, sums in norms.items()},
         torch.stack(weights).sum(0) / size if weights else None,
     )
+
+
+def _states_and_bytes(model: AnyModel, batch: Batch) -> tuple[tuple[str, ...], int]:
+    """Return the names of the states, and about how many bytes the map of one example takes."""
+    n, k = batch.source.shape[-1], batch.target.shape[-1]
+    if isinstance(model, Transformer):
+        return transformer.layer_names(model), transformer.example_bytes(model, batch, rows=k)
+    names = place_names(model)
+    return names, map_bytes(n, k, model.spec.hidden, *encoder_sizes(model))
 
 
 def map_rows(found: GradientMap) -> pd.DataFrame:
@@ -83,25 +97,28 @@ def map_rows(found: GradientMap) -> pd.DataFrame:
                 "attention_weight": np.nan if weights is None else weights.cpu().numpy().ravel(),
             }
         )
-        frames.append(frame.assign(state=state, layer=1, direction="forward"))
+        frames.append(frame.assign(**place(state)._asdict()))
     return pd.concat(frames, ignore_index=True)
 
 
-def target_gradients(model: Seq2Seq, batch: Batch) -> tuple[State, Tensor | None]:
+def target_gradients(model: AnyModel, batch: Batch) -> tuple[State, Tensor | None]:
     """Return dl_j/dz_i as (k, batch, n, hidden) for each state, and the attention weights."""
+    if isinstance(model, Synchronous):
+        return target_rows(model, batch), None
+    if isinstance(model, Transformer):
+        return transformer.target_rows(model, batch)
     encoded = model.encode(batch)
-    memory = model.remember(model.exit_edges(encoded.states, batch), batch)
+    memory = model.remember(model.exit_edges(encoded), batch)
     decoded = model.decode(batch.decoder_input, memory, model.first_state(memory))
     rows = pull_back_targets(model, batch, memory, decoded)
-    entering = [torch.zeros_like(part) for part in encoded.states]
+    entering = []
     if rows.bridge:
         bridge = tuple(part.transpose(0, 1) for part in rows.bridge)
-        entering = list(at_last_step(bridge, encoded.states, batch))
+        entering.append(model.pull_back_bridge(encoded, bridge))
     if rows.read is not None:
-        entering[0] = entering[0] + rows.read.transpose(0, 1)
-    shape = torch.broadcast_shapes(*(part.shape for part in entering))
-    injections = tuple(part.expand(shape) for part in entering)
-    pulled = model.encoder.pull_back(encoded.projected, encoded.initial, encoded.states, injections)
+        entering.append(model.encoder.at_top(rows.read.transpose(0, 1)))
+    injections = tuple(sum(parts[1:], parts[0]) for parts in zip(*entering, strict=True))
+    pulled = model.encoder.pull_back(encoded, injections)
     return pulled, decoded.weights
 
 

@@ -23,12 +23,21 @@ from torch import Tensor
 
 from gradlab.errors import GradlabError
 from gradlab.gradients.measurement import Measurement
-from gradlab.gradients.paths import exit_injections, query_edges
+from gradlab.gradients.paths import exit_injections, place_names, query_edges, read_edges
+from gradlab.gradients.synchronous import measure_synchronous
+from gradlab.gradients.transformer import (
+    absent_transformer_paths,
+    example_bytes,
+    measure_transformer,
+)
 from gradlab.limits import CHUNK_BYTES, measure_bytes
 from gradlab.models.cells import State
+from gradlab.models.family import AnyModel
 from gradlab.models.loss import REDUCTIONS
 from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.synchronous import Synchronous
 from gradlab.models.trace import Encoded
+from gradlab.models.transformer import Transformer
 from gradlab.tasks import Batch
 
 SPLIT = ("bridge", "values", "keys")
@@ -36,7 +45,9 @@ SPLIT = ("bridge", "values", "keys")
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = True) -> Measurement:
+def measure(
+    model: AnyModel, batch: Batch, loss: str = "mean", *, paths: bool = True
+) -> Measurement:
     """Measure the gradient of each example's loss at every encoder state; `model` is untouched.
 
     loss: reduction over target tokens, "mean", "sum", "first" or "last".
@@ -47,7 +58,7 @@ def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = T
     if loss not in REDUCTIONS:
         raise GradlabError(f"loss: expected one of {', '.join(REDUCTIONS)}, found {loss!r}")
     twin = copy.deepcopy(model).to(torch.float64).requires_grad_(False)
-    measure_part = FAMILIES[type(twin)]
+    measure_part = next(found for kind, found in FAMILIES.items() if isinstance(twin, kind))
     parts = [measure_part(twin, part, loss, paths) for part in _pieces(twin, batch)]
     if len(parts) == 1:
         return parts[0]
@@ -65,10 +76,15 @@ def measure(model: Seq2Seq, batch: Batch, loss: str = "mean", *, paths: bool = T
     )
 
 
-def _pieces(model: Seq2Seq, batch: Batch) -> Iterator[Batch]:
+def _pieces(model: AnyModel, batch: Batch) -> Iterator[Batch]:
     """Yield the batch in pieces of examples that fit in memory; they do not depend on another."""
     examples = batch.source.shape[-2]
-    each = measure_bytes(batch.source.shape[-1], batch.target.shape[-1], model.spec.hidden)
+    if isinstance(model, Transformer):
+        each = example_bytes(model, batch, rows=4 * model.spec.layers)
+    else:
+        passes = len(model.encoder.inputs) + model.spec.input_feeding
+        size = model.spec.hidden * passes
+        each = measure_bytes(batch.source.shape[-1], batch.target.shape[-1], size)
     size = max(1, CHUNK_BYTES // each)
     if examples <= size or batch.source.dim() > 2:
         yield batch
@@ -85,7 +101,7 @@ def _join(parts: list[Tensor]) -> Tensor:
 def measure_seq2seq(twin: Seq2Seq, batch: Batch, loss: str, paths: bool) -> Measurement:
     """Return the measurement of an encoder-decoder in float64."""
     encoded = twin.encode(batch)
-    entering = exit_injections(twin, encoded.states, batch, loss)
+    entering = exit_injections(twin, encoded, batch, loss)
     through_query = {f"{edge}.query": entering.query[edge] for edge in query_edges(twin)}
     injections = {**entering.total, **(through_query if paths else {})}
     pulled = dict(zip(injections, _pull_back_each(twin, encoded, injections), strict=True))
@@ -116,10 +132,13 @@ def path_names(model: Seq2Seq) -> tuple[str, ...]:
     return (*SPLIT, *by_query)
 
 
-def absent_paths(model: Seq2Seq) -> frozenset[str]:
-    """Return the paths of `path_names` that this model lacks: zero by structure."""
-    edges = set(SPLIT) if model.spec.bridge != "none" else {"values", "keys"}
-    edges &= {"bridge"} if model.attention is None else edges
+def absent_paths(model: AnyModel) -> frozenset[str]:
+    """Return the measured paths that this model lacks: zero by structure."""
+    if isinstance(model, Synchronous):
+        return frozenset()
+    if isinstance(model, Transformer):
+        return absent_transformer_paths(model)
+    edges = {*read_edges(model), *(("bridge",) if model.spec.bridge != "none" else ())}
     present = edges | {f"{edge}.query" for edge in query_edges(model)}
     return frozenset(path_names(model)) - present
 
@@ -127,7 +146,7 @@ def absent_paths(model: Seq2Seq) -> frozenset[str]:
 def _pull_back_each(model: Seq2Seq, encoded: Encoded, injections: dict[str, State]) -> list[State]:
     """Pull the injections of each path back through the encoder, all of them at once."""
     stacked = tuple(torch.stack(part) for part in zip(*injections.values(), strict=True))
-    pulled = model.encoder.pull_back(encoded.projected, encoded.initial, encoded.states, stacked)
+    pulled = model.encoder.pull_back(encoded, stacked)
     return list(zip(*(part.unbind() for part in pulled), strict=True))
 
 
@@ -136,7 +155,11 @@ def _sum(states: Iterable[State]) -> State:
 
 
 def _named(model: Seq2Seq, state: State) -> dict[str, Tensor]:
-    return dict(zip(model.state_names, state, strict=True))
+    return dict(zip(place_names(model), state, strict=True))
 
 
-FAMILIES: dict[type, Callable[[Any, Batch, str, bool], Measurement]] = {Seq2Seq: measure_seq2seq}
+FAMILIES: dict[type, Callable[[Any, Batch, str, bool], Measurement]] = {
+    Seq2Seq: measure_seq2seq,
+    Synchronous: measure_synchronous,
+    Transformer: measure_transformer,
+}

@@ -73,7 +73,7 @@ class Cell(ABC):
         self, local: Coefficients, d: State, da: Tensor, out: Tensor | None = None
     ) -> Tensor:
         """Return dL/dp for d = dL/dz_i and da = dL/da: the same, where p + a is all that enters."""
-        return da
+        return da if out is None else out.copy_(da)
 
     @abstractmethod
     def carry(self, local: Coefficients, d: State, through_a: Tensor) -> State:
@@ -172,10 +172,15 @@ class LSTM(Cell):
 
     def activate(self, p: Tensor, a: Tensor) -> Gates:
         hidden = a.shape[-1] // self.gates
-        a.add_(p)
-        a[..., : 2 * hidden].sigmoid_()
-        tanh_(a[..., 2 * hidden : 3 * hidden])
-        a[..., 3 * hidden :].sigmoid_()
+        g = a.add_(p)[..., 2 * hidden : 3 * hidden]
+        if _tanh_is_slow(a):  # tanh(x) = 2 sigmoid(2 x) - 1: one sigmoid serves all four gates
+            g.add_(g)
+            a.sigmoid_()
+            torch.add(_MINUS_ONE, g, alpha=2, out=g)
+        else:
+            g.tanh_()
+            a[..., : 2 * hidden].sigmoid_()
+            a[..., 3 * hidden :].sigmoid_()
         return (a,)
 
     def advance(self, gates: Gates, state: State, out: Out = NEW) -> State:
@@ -212,7 +217,7 @@ def tanh_(x: Tensor) -> Tensor:
 
     That is right to 1.2e-7 absolute, one rounding of a number near 1; float64 is not touched.
     """
-    if x.dtype == torch.float32 and not x.is_cuda:
+    if _tanh_is_slow(x):
         x.add_(x).sigmoid_()
         return torch.add(_MINUS_ONE, x, alpha=2, out=x)
     return x.tanh_()
@@ -220,7 +225,14 @@ def tanh_(x: Tensor) -> Tensor:
 
 def tanh(x: Tensor) -> Tensor:
     """Return the same as `tanh_`, in a tensor of its own."""
-    return tanh_(x.clone())
+    if not _tanh_is_slow(x):
+        return torch.tanh(x)
+    y = (x + x).sigmoid_()
+    return torch.add(_MINUS_ONE, y, alpha=2, out=y)
+
+
+def _tanh_is_slow(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and not x.is_cuda
 
 
 _MINUS_ONE = torch.tensor(-1.0)

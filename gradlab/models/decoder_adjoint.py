@@ -10,7 +10,8 @@ rows. At step j only the rows of l_j .. l_k are at work, and with d = dl/ds_j of
     values_i = sum_j alpha_ji dc_j                          one matrix product over all j
     keys_i = sum_j de_ji de_ji/dh_i                         one matrix product over all j for each i
 
-Rows stand behind the batch here: (batch, rows, features).
+Rows stand behind the batch here: (batch, rows, features). So it is for a decoder of one layer
+without input feeding; others go back once for each target step, by autograd.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import torch
 from torch import Tensor
 
 from gradlab.models.cells import CELLS, State
+from gradlab.models.loss import token_loss
 from gradlab.models.seq2seq import Seq2Seq
-from gradlab.models.trace import Decoded, Memory
+from gradlab.models.trace import Decoded, ExitEdges, Memory
 from gradlab.tasks import Batch
 
 
@@ -30,9 +32,9 @@ from gradlab.tasks import Batch
 class TargetRows:
     """What leaves the decoder, for each target step's loss as one row.
 
-    bridge: h (and c), (batch, rows, hidden); empty where there is no bridge.
-    read: the gradient at each encoder state by values and keys together,
-        (batch, rows, n, hidden); None without attention.
+    bridge: at each tensor of the exit edge, (batch, rows, width); empty where there is no bridge.
+    read: the gradient at each encoder state by values and keys together, (batch, rows, n, width);
+        None without attention.
     """
 
     bridge: State
@@ -42,6 +44,8 @@ class TargetRows:
 @torch.no_grad()
 def pull_back_targets(model: Seq2Seq, batch: Batch, memory: Memory, decoded: Decoded) -> TargetRows:
     """Return dl_j/d(exit edge) for every target step j; l_j is the loss of that step, in nats."""
+    if model.spec.layers > 1 or model.feeds:
+        return _one_by_one(model, batch, memory.edges)
     own, attention = _own_step(model, batch, memory, decoded)
     cell, weight_hh = CELLS[model.spec.cell], model.decoder.weight_hh_l0
     local = model.decoder.linearise(decoded.projected, model.first_state(memory), decoded.states)
@@ -59,7 +63,31 @@ def pull_back_targets(model: Seq2Seq, batch: Batch, memory: Memory, decoded: Dec
         if model.spec.bridge == "every_step":
             fed[:, j:] += dp @ model.decoder.block("bridge")
     bridge = (d[0] + fed, *d[1:]) if model.spec.bridge != "none" else ()
+    if model.bridge is not None:
+        bridge = tuple(part @ model.bridge.weight for part in bridge)
     return TargetRows(bridge, None if attention is None else attention.read())
+
+
+def _one_by_one(model: Seq2Seq, batch: Batch, edges: ExitEdges) -> TargetRows:
+    """Return the same by one backward pass of the whole decoder for each target step."""
+    bridge = tuple(part.detach().requires_grad_() for part in edges.bridge)
+    values, keys = (
+        None if part is None else part.detach().requires_grad_()
+        for part in (edges.values, edges.keys)
+    )
+    read = [part for part in (values, keys) if part is not None]
+    with torch.enable_grad():
+        memory = model.remember(ExitEdges(bridge, values, keys), batch)
+        decoded = model.decode(batch.decoder_input, memory, model.first_state(memory))
+        each_step = token_loss(decoded.logits, batch).sum(0).unbind()
+    wanted = [*bridge, *read]
+    rows = [
+        torch.autograd.grad(nats, wanted, retain_graph=True, materialize_grads=True)
+        for nats in each_step
+    ]
+    found = [torch.stack(parts, dim=1) for parts in zip(*rows, strict=True)]
+    back = found[len(bridge) :]
+    return TargetRows(tuple(found[: len(bridge)]), sum(back[1:], back[0]) if back else None)
 
 
 def _own_step(
@@ -79,7 +107,8 @@ def _own_step(
     assert decoded.context is not None
     both = torch.cat([decoded.context, decoded.states[0]], dim=-1)
     d_both = (d_readout * (1 - torch.tanh(model.combine(both)) ** 2)) @ model.combine.weight
-    d_context, d_state = d_both.chunk(2, dim=-1)
+    hidden = decoded.states[0].shape[-1]
+    d_context, d_state = d_both.split([d_both.shape[-1] - hidden, hidden], dim=-1)
     for j in range(d_state.shape[1]):
         d_state[:, j : j + 1] += attention.step(j, d_context[:, j : j + 1], last=j + 1)
     return d_state, attention
@@ -90,10 +119,10 @@ class AttentionRows:
 
     def __init__(self, model: Seq2Seq, memory: Memory, decoded: Decoded) -> None:
         assert model.attention is not None and decoded.query is not None
-        assert memory.edges.values is not None and memory.edges.keys is not None
-        assert decoded.weights is not None
+        assert memory.edges.values is not None and decoded.weights is not None
         self.values, self.weights = memory.edges.values, decoded.weights
-        self.of_query, self.of_keys = model.attention.jacobians(decoded.query, memory.edges.keys)
+        self.model, self.memory, self.decoded = model, memory, decoded
+        self.of_query, self.of_keys = model.attention.jacobians(decoded.query, self.values)
         batch, steps, source = self.weights.shape
         self.d_context = self.values.new_zeros(batch, steps, steps, self.values.shape[-1])
         self.d_scores = self.values.new_zeros(batch, steps, steps, source)
@@ -102,10 +131,29 @@ class AttentionRows:
         """Take dl/dc_j of the rows j .. last - 1; return what they send to the query."""
         alpha = self.weights[:, j : j + 1]
         d_alpha = d_context @ self.values.mT
-        d_scores = alpha * (d_alpha - (alpha * d_alpha).sum(-1, keepdim=True))
+        d_query: Tensor | float = 0.0
+        if self.model.scope.layer_names:
+            d_scores, d_query = self._through_scope(j, d_alpha)
+        else:
+            d_scores = alpha * (d_alpha - (alpha * d_alpha).sum(-1, keepdim=True))
         self.d_context[:, j:last, j] = d_context
         self.d_scores[:, j:last, j] = d_scores
-        return d_scores @ self.of_query[:, j]
+        return d_scores @ self.of_query[:, j] + d_query
+
+    def _through_scope(self, j: int, d_alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what rows dl/dalpha_j send to the scores and, by the scope, to the query."""
+        scope, weights = self.model.scope, self.model.scope_weights()
+        assert self.decoded.scores is not None and self.decoded.query is not None
+        scores, query = (
+            part[:, j : j + 1].detach().requires_grad_()
+            for part in (self.decoded.scores, self.decoded.query)
+        )
+        with torch.enable_grad():
+            alpha = scope.weigh(scores, query, self.memory.at(j).mask, *weights)
+        rows = d_alpha.transpose(0, 1).unsqueeze(-2)
+        found = torch.autograd.grad(alpha, (scores, query), rows, is_grads_batched=True)
+        d_scores, d_query = (part.squeeze(-2).transpose(0, 1) for part in found)
+        return d_scores, d_query
 
     def read(self) -> Tensor:
         """Return values_i + keys_i of every row, (batch, rows, n, hidden)."""

@@ -10,18 +10,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradlab.models.cells import CELLS, Cell, Coefficients, Gates, State
-from gradlab.models.layers import (
-    Embedding,
-    Layer,
-    embed,
-    linear,
-    linear_over_time,
-    uniform,
-)
+from gradlab.models.layers import linear_over_time
 from gradlab.models.rows import Rows, steps, time_first, time_last, weight_gradients
 from gradlab.models.trace import Counted
 
@@ -77,15 +70,17 @@ def pull_back(
     injections: State,
     weight_hh: Tensor,
     crossing: Callable[[Tensor], Tensor] | None = None,
+    carried: State = (),
 ) -> tuple[State, State]:
     """Return the total gradient d_i = g_i + J_{i+1}^T d_{i+1} at every step, and J_1^T d_1.
 
     local: what `linearise` returned. injections: g_1 .. g_T, (time, paths, ..., batch, hidden);
     any axes may stand between time and batch. Returns d_1 .. d_T, shaped as the injections, and
-    what arrives at z_0. d_{T+1} = 0. crossing: what to do to J^T d where it crosses a step.
+    what arrives at z_0. crossing: what to do to J^T d where it crosses a step. carried: what
+    arrives at z_T from later steps, if there are any.
     """
     totals = tuple(torch.empty_like(part) for part in injections)
-    carried = tuple(torch.zeros_like(part[0]) for part in injections)
+    carried = carried or tuple(torch.zeros_like(part[0]) for part in injections)
     each_step = zip(steps(local), steps(injections), steps(totals), strict=True)
     for at_i, g, d in reversed(list(each_step)):
         for total, entering, back in zip(d, g, carried, strict=True):
@@ -94,6 +89,16 @@ def pull_back(
         if crossing is not None:
             carried = tuple(map(crossing, carried))
     return totals, carried
+
+
+CACHED = 2**16
+"""How many numbers of each tensor, of one replica, are worked on at a time to stay in the cache."""
+
+
+def blocks(x: Tensor) -> list[slice]:
+    """Return slices of time, the last one first, to go through x (time, replicas, ...) by."""
+    length = max(1, CACHED // x[0, 0].numel())
+    return [slice(i, i + length) for i in range(0, len(x), length)][::-1]
 
 
 class Scan(torch.autograd.Function):
@@ -127,108 +132,22 @@ class Scan(torch.autograd.Function):
         weight, *saved = ctx.saved_tensors
         count = len(cell.states)
         first, states = tuple(saved[:count]), tuple(saved[count : 2 * count])
-        before = states_before(first, states)
-        local = cell.linearise(tuple(saved[2 * count :]), before, states)
+        gates, before = tuple(saved[2 * count :]), states_before(first, states)
         entering = tuple(map(rows.split_steps, injections))
         crossing = ctx.counted and partial(rows.cross, ctx.counted.time)
-        totals, at_first = pull_back(cell, local, entering, weight, crossing)
-        da = cell.pull_to_hidden(local, totals)
-        dp = cell.pull_to_input(local, totals, da)
-        weight_shape, bias_shape = ctx.shapes
-        d_weight, d_bias = weight_gradients(da, before[0])
-        return (
-            None,
-            None,
-            rows.join_steps(dp),
-            d_weight.view(weight_shape),
-            d_bias.view(bias_shape),
-            *map(rows.join, at_first),
-        )
-
-
-class Recurrent(Layer):
-    """The weights of one recurrent layer, in the layout and names of `torch.nn.GRU` and kin.
-
-    The columns of weight_ih are blocks, one for each part of the input. Each block is drawn from a
-    generator of its own and bounded by 1/sqrt(hidden), so a model with one more block starts from
-    the same weights in the others.
-    """
-
-    def __init__(self, cell: str, blocks: dict[str, int], hidden: int) -> None:
-        super().__init__()
-        gates = CELLS[cell].gates
-        self.cell_name, self.blocks, self.hidden = cell, blocks, hidden
-        self.weight_ih_l0 = nn.Parameter(torch.empty(gates * hidden, sum(blocks.values())))
-        self.weight_hh_l0 = nn.Parameter(torch.empty(gates * hidden, hidden))
-        self.bias_ih_l0 = nn.Parameter(torch.empty(gates * hidden))
-        self.bias_hh_l0 = nn.Parameter(torch.empty(gates * hidden))
-
-    def draw(self, seed: int, name: str) -> None:
-        bound = self.hidden**-0.5
-        rows = self.weight_ih_l0.shape[0]
-        drawn = {
-            key: uniform(tuple(parameter.shape), bound, seed, f"{name}.{key}")
-            for key, parameter in self.named_parameters()
-            if key != "weight_ih_l0"
-        }
-        drawn["weight_ih_l0"] = torch.cat(
-            [
-                uniform((rows, columns), bound, seed, f"{name}.weight_ih_l0.{block}")
-                for block, columns in self.blocks.items()
-            ],
-            dim=-1,
-        )
-        self.load_state_dict(drawn)
-
-    def project(self, block: str, x: Tensor) -> Tensor:
-        """Return the part of the projected input that comes from one block of the input.
-
-        x: (..., batch, time, features). The bias comes with the embedding.
-        """
-        return linear_over_time(x, self.block(block))
-
-    def project_symbols(self, embedding: Embedding, ids: Tensor) -> Tensor:
-        """Return the projected embeddings of ids (..., batch, time), bias included.
-
-        Only as many rows are projected as there are symbols; each step then looks up its own.
-        """
-        table = linear(embedding.weight, self.block("embedding"), self.bias_ih_l0)
-        return embed(ids, table)
-
-    def block(self, name: str) -> Tensor:
-        """Return the columns of weight_ih that act on one block of the input."""
-        columns: tuple[Tensor, ...] = self.weight_ih_l0.split(list(self.blocks.values()), dim=-1)
-        return dict(zip(self.blocks, columns, strict=True))[name]
-
-    def zero_state(self, like: Tensor) -> State:
-        """Return z_0 = 0 for projected inputs `like` (..., batch, time, features)."""
-        zeros = like.new_zeros(*like.shape[:-2], self.hidden)
-        return tuple(zeros for _ in CELLS[self.cell_name].states)
-
-    def forward(self, projected: Tensor, initial: State, counted: Counted | None = None) -> State:
-        """Return the states of every step, each (..., batch, time, hidden)."""
-        batch = torch.broadcast_shapes(projected.shape[:-2], initial[0].shape[:-1])
-        projected = projected.expand(*batch, *projected.shape[-2:])
-        inputs = projected, self.weight_hh_l0, self.bias_hh_l0, *initial
-        states: State = Scan.apply(self.cell_name, counted, *inputs)  # type: ignore[no-untyped-call]
-        return states
-
-    @torch.no_grad()
-    def linearise(self, projected: Tensor, initial: State, states: State) -> Coefficients:
-        """Return the coefficients of the adjoint at every step, time first."""
-        p, z = time_first(projected), tuple(map(time_first, states))
-        weights = self.weight_hh_l0, self.bias_hh_l0
-        return linearise(CELLS[self.cell_name], p, initial, z, *weights)
-
-    @torch.no_grad()
-    def pull_back(
-        self, projected: Tensor, initial: State, states: State, injections: State
-    ) -> State:
-        """Return the total gradient at every state, (paths, ..., batch, time, hidden).
-
-        injections: for each state, the gradient that enters it from outside the recurrence.
-        """
-        local = self.linearise(projected, initial, states)
-        entering = tuple(map(time_first, injections))
-        totals, _ = pull_back(CELLS[self.cell_name], local, entering, self.weight_hh_l0)
-        return tuple(map(time_last, totals))
+        dp = torch.empty_like(gates[0])
+        carried: State = ()
+        d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(weight[..., 0])
+        for block in blocks(dp):
+            here = [tuple(part[block] for part in parts) for parts in (gates, before, states)]
+            local = cell.linearise(*here)
+            g = tuple(part[block] for part in entering)
+            totals, carried = pull_back(cell, local, g, weight, crossing, carried)
+            da = cell.pull_to_hidden(local, totals)
+            cell.pull_to_input(local, totals, da, dp[block])
+            if ctx.needs_input_grad[3]:  # not when measuring
+                of_weight, of_bias = weight_gradients(da, here[1][0])
+                d_weight += of_weight
+                d_bias += of_bias
+        weights = d_weight.view(ctx.shapes[0]), d_bias.view(ctx.shapes[1])
+        return None, None, rows.join_steps(dp), *weights, *map(rows.join, carried)

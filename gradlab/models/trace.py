@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,8 +16,9 @@ from gradlab.models.cells import State
 class ExitEdges:
     """The ways out of the encoder, each a tensor of its own that gradients can be asked for.
 
-    bridge: h (and c) at each example's last source step, (..., batch, hidden); empty for "none".
-    values, keys: all states, (..., batch, n, hidden); None without attention.
+    bridge: h (and c) of each layer after the last step that it read, or their means, (..., batch,
+        width); empty for "none". Width is hidden, or twice that of a two-way encoder.
+    values, keys: all states of the last layer, (..., batch, n, width); None without attention.
     """
 
     bridge: State
@@ -27,19 +28,30 @@ class ExitEdges:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder may read of the source, prepared once for all of its steps."""
+    """What the decoder may read of the source, prepared once for all of its steps.
+
+    mask: (..., batch, 1 or k, n), True where a target step may look.
+    first: what the bridge makes of its edge, h (and c) of each layer, (..., batch, hidden).
+    """
 
     edges: ExitEdges
     projected_keys: Tensor | None
     mask: Tensor
+    first: State
+
+    def at(self, j: int) -> Memory:
+        """Return what target step j alone may read, counted from 0."""
+        if self.mask.shape[-2] == 1:
+            return self
+        return replace(self, mask=self.mask[..., j : j + 1, :])
 
 
 @dataclass(frozen=True)
 class Counted:
     """What to do to a gradient, on its way back, at an edge of the decoder that path lengths count.
 
-    time: at the way from one decoder state to the next. query: at the way from a decoder state to
-    a query. Both take gradients (signals, ...) and return the same shape.
+    time: at the way from one decoder state to the next, in time or a layer up. query: at the way
+    from a decoder state to a query. Both take gradients (signals, ...) and return the same shape.
     """
 
     time: Callable[[Tensor], Tensor]
@@ -63,9 +75,11 @@ class Crossing(torch.autograd.Function):
 class Decoded:
     """What the decoder computed over k steps; tensors of attention are None without it.
 
-    projected: the projected inputs, (..., batch, k, gates * hidden).
-    states: s_1 .. s_k, each (..., batch, k, hidden); last: s_k.
-    query, context: (..., batch, k, hidden); scores, weights: (..., batch, k, n).
+    projected: the projected inputs of the first layer, (..., batch, k, gates * hidden).
+    states: s_1 .. s_k of each layer from the first up, each (..., batch, k, hidden); last: what the
+        next step starts from, s_k and, with input feeding, the attentional vector a_k.
+    query: (..., batch, k, hidden); context: (..., batch, k, width); scores, weights: (..., batch,
+        k, n).
     logits: (..., batch, k, V).
     """
 
@@ -80,8 +94,8 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """What the encoder computed, and what its adjoint needs.
+class Pass:
+    """What one layer computed in one direction, in the order in which it read.
 
     projected: the projected inputs, (..., batch, n, gates * hidden).
     initial: z_0. states: z_1 .. z_n, each (..., batch, n, hidden).
@@ -90,6 +104,30 @@ class Encoded:
     projected: Tensor
     initial: State
     states: State
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What the encoder computed, and what its adjoint needs.
+
+    passes: by torch's suffix, "l0", "l0_reverse", "l1" ...
+    layers: h (and c) of each layer in the order of the source, both directions side by side, each
+        (..., batch, n, width). lengths: the source lengths, (batch,).
+    """
+
+    passes: dict[str, Pass]
+    layers: tuple[State, ...]
+    lengths: Tensor
+
+    @property
+    def states(self) -> State:
+        """The states of the last layer, which attention reads."""
+        return self.layers[-1]
+
+    @property
+    def steps(self) -> int:
+        """The number of source steps n, pads included."""
+        return self.states[0].shape[-2]
 
 
 @dataclass(frozen=True)
@@ -102,6 +140,7 @@ class Trace:
 
     @property
     def encoder_states(self) -> State:
+        """The states of the encoder's last layer."""
         return self.encoded.states
 
     @property

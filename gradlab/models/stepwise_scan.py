@@ -1,0 +1,150 @@
+"""A decoder whose steps wait for attention, as one function of autograd's; loop in `stepwise`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gradlab.models.cells import State
+from gradlab.models.rows import Rows, weight_gradients
+from gradlab.models.stepwise import Adjoint, Edge, Found, LayerWeights, Loop, Plan
+
+
+class StepwiseScan(torch.autograd.Function):
+    """The readouts; then, passing no gradient on: states of every layer, scores, weights, contexts.
+
+    Takes a plan; p (..., batch, k, gates * hidden); projected keys and values (..., batch, n,
+    features); W_u, W_hh and b_hh; of each layer above W_l, b_l, W_hh and b_hh; W_q or None; with
+    feeding W_a and b_a; s_0 of every layer, with feeding a_0; weights of scope and comparison.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, plan: Plan, projected: Tensor, keys: Tensor, values: Tensor, *rest: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        rows = ctx.rows = Rows(projected.shape[:-2], _given(rest[0]))
+        ctx.plan = plan
+        loop, first, fed = StepwiseScan.loop(ctx, projected.shape[-2], keys, values, *rest)
+        found = loop.run(rows.split_steps(projected), first, fed)
+        states, gates = (
+            [part for parts in layers for part in parts] for layers in (found.states, found.gates)
+        )
+        ctx.save_for_backward(keys, values, *rest, *states, *gates, *found[2:])
+        ctx.tensors = 2 + len(rest)
+        shown = *states, found.scores, found.alpha, found.context
+        outputs = tuple(map(rows.join_steps, (found.readout, *shown)))
+        ctx.mark_non_differentiable(*outputs[1:])
+        return outputs
+
+    @staticmethod
+    def loop(
+        ctx: Any, queries: int, keys: Tensor, values: Tensor, *rest: Tensor | None
+    ) -> tuple[Loop, tuple[State, ...], Tensor | None]:
+        """Return the loop, s_0 and a_0, by replica."""
+        plan, rows, left = ctx.plan, ctx.rows, list(rest)
+
+        def take(count: int) -> list[Tensor]:
+            return [rows.weight(_given(left.pop(0))) for _ in range(count)]
+
+        ih, hh, bias_hh = take(3)
+        layers = [LayerWeights(ih, None, hh, bias_hh)]
+        layers += [LayerWeights(*take(4)) for _ in range(plan.layers - 1)]
+        query = left.pop(0)
+        into_query = None if query is None else rows.weight(query)
+        combine = None
+        if plan.feeds:
+            weight, bias = take(2)
+            combine = weight, bias
+        count = len(plan.cell.states)
+        first = tuple(
+            tuple(rows.split(_given(left.pop(0))) for _ in range(count)) for _ in range(plan.layers)
+        )
+        fed = rows.split(_given(left.pop(0))) if plan.feeds else None
+        scoped = take(len(plan.scope.layer_names))
+        mask = rows.split_steps(plan.mask.expand(*rows.batch, -1, -1))
+        comparison = plan.compare(queries, rows.split(keys), *take(len(left)))
+        weighing = plan.scope.weighing(mask, *scoped)
+        values = rows.split(values)
+        return (
+            Loop(plan, comparison, weighing, values, tuple(layers), into_query, combine),
+            first,
+            fed,
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:
+        rows, plan = ctx.rows, ctx.plan
+        tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
+        found = _found(plan, kept)
+        loop, first, _ = StepwiseScan.loop(ctx, len(found.alpha), *tensors)
+        edges: tuple[Edge, Edge] = (_same, _same)
+        if plan.counted is not None:
+            by_time, by_query = plan.counted.time, plan.counted.query
+            edges = (partial(rows.cross, by_time), partial(rows.cross, by_query))
+        back = Adjoint(loop, found, first, edges)
+        back.run(rows.split_steps(g[0]))
+        d_keys, *d_compared = loop.comparison.gradients()
+        alpha, d_context = (
+            part.permute(1, 2, 3, 0).flatten(0, 1) for part in (found.alpha, back.d_context)
+        )
+        d_values = torch.bmm(alpha, d_context.mT).view_as(loop.values)
+        d_first = [rows.join(part) for state in back.carried for part in state]
+        if plan.feeds:
+            d_first.append(rows.join(back.fed))
+        gradients = (
+            *_of_weights(back, wanted=ctx.needs_input_grad[4]),
+            *d_first,
+            *loop.weighing.gradients(),
+            *d_compared,
+        )
+        shaped = (
+            None if d is None else d.reshape(_given(tensor).shape)
+            for d, tensor in zip(gradients, tensors[2:], strict=True)
+        )
+        return (None, rows.join_steps(back.dp[0]), rows.join(d_keys), rows.join(d_values), *shaped)
+
+
+def _of_weights(back: Adjoint, *, wanted: bool) -> list[Tensor | None]:
+    """Return the gradients of the weights of layers, query and combine, in their order."""
+    plan, found, below = back.loop.plan, back.found, back.found.below
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for layer in range(plan.layers):
+        pairs += [(back.dp[layer], below), (back.da[layer], back.before[layer][0])]
+        below = found.states[layer][0]
+    gradients: list[Tensor | None] = []
+    for d, x in pairs:
+        gradients += weight_gradients(d, x) if wanted else (None, None)
+    del gradients[1]  # p holds the first layer's bias
+    asked = back.loop.query is not None and wanted
+    gradients.append(weight_gradients(back.d_query, back.asking)[0] if asked else None)
+    if plan.feeds:
+        both = torch.cat([found.context, found.states[-1][0]], dim=-1)
+        gradients += weight_gradients(back.d_read, both) if wanted else (None, None)
+    return gradients
+
+
+def _found(plan: Plan, kept: tuple[Tensor, ...]) -> Found:
+    """Return what was kept of a pass as it was found."""
+    *by_layer, scores, alpha, context, below, readout = kept
+    count = len(plan.cell.states)
+    states, gates = by_layer[: plan.layers * count], by_layer[plan.layers * count :]
+    each = len(gates) // plan.layers
+    return Found(
+        tuple(tuple(states[at : at + count]) for at in range(0, len(states), count)),
+        tuple(tuple(gates[at : at + each]) for at in range(0, len(gates), each)),
+        *(scores, alpha, context, below, readout),
+    )
+
+
+def _given(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor
+
+
+def _same(d: Tensor) -> Tensor:
+    return d
