@@ -26,6 +26,7 @@ FIGURE_NAMES = (
     "path_length",
     "hops",
     "gradient_map",
+    "attention_weights",
     "half_life",
     "lyapunov",
     "bottleneck",

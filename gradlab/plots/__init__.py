@@ -5,17 +5,19 @@
 writes no file. `save` does.
 
     gradients, heatmap, maps       how much arrives at each encoder state, from which target
+    attention, symbols             where each target step looks, with an example's symbols
     shares, lengths, exits         along which path, over how many edges, after how many steps
     blocks                         which panels and lines the figure of path lengths has
-    decay, exponents               how fast it falls, and how fast the encoder alone would make it
+    decay, exponents, rates        how fast it falls, and how fast the encoder alone would make it
     accuracy, learning             what the models can do, after and during training
     facets, models, pairs          which panels and lines a sweep asks for
+    states                         which layers and directions of an encoder are shown
     reference                      the path lengths that are exact without attention
     aggregate                      over seeds
     lines, canvas, caption         inside a panel, around the panels, under them
     titles, lettering              over panels and beside rows; how wide words are
     style, words                   sizes, fonts and marks; config values in both languages
-    phrases, sentences             every phrase in both languages
+    phrases, sentences, remarks    every phrase in both languages
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from typing import Protocol
 
 from matplotlib.figure import Figure
 
-from gradlab.plots.accuracy import accuracy_by_position, bottleneck
+from gradlab.plots.accuracy import bottleneck
+from gradlab.plots.attention import attention_weights
 from gradlab.plots.decay import half_life
 from gradlab.plots.exits import hops
 from gradlab.plots.exponents import lyapunov
@@ -34,6 +37,7 @@ from gradlab.plots.heatmap import gradient_heatmap
 from gradlab.plots.learning import training
 from gradlab.plots.lengths import path_length
 from gradlab.plots.maps import gradient_map
+from gradlab.plots.positions import accuracy_by_position
 from gradlab.plots.results import Results
 from gradlab.plots.saving import save
 from gradlab.plots.shares import path_shares
@@ -44,6 +48,7 @@ __all__ = [
     "FIGURES",
     "Results",
     "accuracy_by_position",
+    "attention_weights",
     "bottleneck",
     "gradient_decay",
     "gradient_heatmap",
@@ -73,6 +78,7 @@ FIGURES: Mapping[str, Plot] = {
     "path_length": path_length,
     "hops": hops,
     "gradient_map": gradient_map,
+    "attention_weights": attention_weights,
     "half_life": half_life,
     "lyapunov": lyapunov,
     "bottleneck": bottleneck,

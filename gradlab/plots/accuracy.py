@@ -1,4 +1,4 @@
-"""Accuracy after training: against source length, and at each target position."""
+"""Accuracy after training against source length."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from matplotlib.lines import Line2D
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
-from gradlab.plots.aggregate import at_last_step, at_stages, one_per_seed, stage_key, stages_of
+from gradlab.plots.aggregate import at_last_step, stage_key, stages_of, target_lengths
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, plain
-from gradlab.plots.gradients import explain_empty, name_only_stage
+from gradlab.plots.gradients import explain_empty
 from gradlab.plots.lines import (
     draw_chance,
     draw_line,
     key_chance,
     key_line,
     label_lengths,
-    whole_steps,
 )
-from gradlab.plots.models import Models, compare_models, keys_of_accuracy
+from gradlab.plots.models import Models, compare_models
 from gradlab.plots.results import Results
-from gradlab.plots.style import INK, Dash, Look, Mark, StyleName, drawing, sequential_marks
+from gradlab.plots.style import INK, Look, Mark, StyleName, drawing
 from gradlab.plots.words import Language, say
 
 METRICS = ("token_accuracy", "sequence_accuracy")
-FORCED: Dash = (0, (4, 1.5))
 
 
 def bottleneck(results: Results, *, style: StyleName = "lecture", lang: Language = "en") -> Figure:
@@ -109,11 +107,13 @@ def length_panels(
 def draw_length_chance(
     axis: Axes, look: Look, planned: pd.DataFrame, lengths: list[int], metric: str
 ) -> None:
-    """Guessing: 1/V a token, V^-n a sequence, for each V of the panel."""
+    """Guessing: 1/V a token, V^-k a sequence of k targets, for each V of the panel."""
     lengths = sorted({*lengths, *planned["task.length"].astype(int)})
     for symbols in planned["task.symbols"].astype(int).unique():
+        kept = {"task.keep": planned["task.keep"].iloc[0]} if "task.keep" in planned else {}
+        targets = target_lengths(pd.DataFrame({"source_length": lengths, **kept}))
         chance = [
-            1 / symbols if metric == "token_accuracy" else symbols**-n for n in map(float, lengths)
+            1 / symbols if metric == "token_accuracy" else symbols**-k for k in map(float, targets)
         ]
         draw_chance(axis, look, lengths, chance)
 
@@ -156,79 +156,3 @@ def symbols_in_common(look: Look, runs: pd.DataFrame) -> str:
     """Such as ", V = 10", or nothing where V varies."""
     found = {plain(value) for value in runs["task.symbols"]}
     return say(look.lang, "symbols", symbols=found.pop()) if len(found) == 1 else ""
-
-
-def accuracy_by_position(
-    results: Results, *, style: StyleName = "lecture", lang: Language = "en"
-) -> Figure:
-    """Token accuracy at each target position after the last step, one colour a source length.
-
-    Solid lines are free-running, dashed ones teacher-forced.
-    """
-    if results.positions.empty:
-        raise NothingToPlotError(
-            "expected rows in the table positions, found none: no run of this sweep is finished"
-        )
-    frame = at_last_step(at_stages(results.positions))
-    points = stages_of(results.runs)
-    points = points[points["stage"] == points["training.steps"]]
-    layout = facets(points, [*keys_of_accuracy(results.runs, frame), *stage_key(points)])
-    frame = one_per_seed(layout.locate(frame), ["panel", "source_length", "position"])
-    lengths = sorted(int(n) for n in frame["source_length"].unique())
-    with drawing(style, lang) as look:
-        figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels))
-        counts = position_panels(axes, look, layout, frame, lengths)
-        titles = name_only_stage(look, layout.titles(look.lang), points)
-        page = Page(
-            say(look.lang, "accuracy_by_position"),
-            caption.subtitle(look.lang, results.scenario.title, results.runs, frame),
-            titles,
-            say(look.lang, "position"),
-            say(look.lang, "token_accuracy"),
-            say(look.lang, "length"),
-            position_keys(look, lengths),
-            [
-                about_accuracy(look, "about_positions", results.runs),
-                about_chance(look, results.runs, sequence=False),
-                *caption.seeds(look.lang, counts, log=False),
-                *caption.nonfinite(look.lang, frame, "token_accuracy", results.runs),
-                *caption.statuses(look.lang, results.runs),
-            ],
-        )
-        return finish(figure, axes, look, page)
-
-
-def position_panels(
-    axes: list[Axes], look: Look, layout: Facets, frame: pd.DataFrame, lengths: list[int]
-) -> list[int]:
-    """Draw each panel's lines, free-running over teacher-forced; returns the seeds of each."""
-    counts = []
-    for axis, rows in zip(axes, layout.split(frame), strict=True):
-        axis.set_ylim(-0.05, 1.05)
-        whole_steps(axis)
-        for symbols in rows["task.symbols"].astype(int).unique():
-            draw_chance(axis, look, [1, max(lengths)], [1 / symbols] * 2)
-        for place, (length, mark) in enumerate(
-            zip(lengths, sequential_marks(len(lengths)), strict=True)
-        ):
-            line = rows[rows["source_length"] == length]
-            for column, dash in (("token_accuracy_forced", FORCED), ("token_accuracy", "-")):
-                own = Mark(mark.color, mark.marker, dash, hollow=dash != "-")
-                label = f"{length} {column}"
-                counts.append(
-                    draw_line(axis, look, line, "position", column, own, label=label, place=place)
-                )
-        explain_empty(axis, look, rows, "token_accuracy")
-    return counts
-
-
-def position_keys(look: Look, lengths: list[int]) -> list[Artist]:
-    """Legend entries of the lengths, then of the two ways to decode and of guessing."""
-    keys: list[Artist] = [
-        key_line(look, mark, str(n))
-        for mark, n in zip(sequential_marks(len(lengths)), lengths, strict=True)
-    ]
-    ink = (0.13, 0.13, 0.13)
-    for name, mark in (("free", Mark(ink, "o")), ("forced", Mark(ink, "o", FORCED, hollow=True))):
-        keys.append(key_line(look, mark, say(look.lang, name)))
-    return [*keys, key_chance(look, say(look.lang, "chance"))]

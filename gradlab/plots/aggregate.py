@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
@@ -72,6 +74,14 @@ def stages_of(runs: pd.DataFrame) -> pd.DataFrame:
 def stage_key(points: pd.DataFrame) -> list[str]:
     """The key of the panels by stage, if there is more than one stage."""
     return ["stage"] if points["stage"].nunique() > 1 else []
+
+
+def target_lengths(frame: pd.DataFrame) -> pd.Series:
+    """The number of target tokens k of each row: n, or `task.keep` where that is less."""
+    lengths = frame["source_length"].astype(float)
+    if "task.keep" not in frame:
+        return lengths
+    return lengths.clip(upper=pd.to_numeric(frame["task.keep"]).fillna(math.inf))
 
 
 def longest(frame: pd.DataFrame, by: str) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from gradlab.plots.models import Models, compare_models
 from gradlab.plots.reference import with_reference
 from gradlab.plots.results import Results
 from gradlab.plots.shares import cancelled
+from gradlab.plots.states import States, choose_states
 from gradlab.plots.style import Look, Mark, sequential_marks
 from gradlab.plots.words import say
 
@@ -41,6 +42,8 @@ class Plan:
     ends: Facets
     models: Models
     frame: pd.DataFrame
+    points: pd.DataFrame
+    states: States
     cancelling: pd.DataFrame
     by_length: bool
 
@@ -77,6 +80,9 @@ def plan_blocks(results: Results) -> Plan:
         )
     runs, points = results.runs, stages_of(results.runs)
     keys = varying_keys(runs, frame)
+    states = choose_states(frame, runs, keys, MOST_GROUPS)
+    frame, keys = states.locate(frame), states.with_keys(keys)
+    runs, points = states.expand(runs), states.expand(points)
     models = compare_models(runs, frame, keys)
     inner = [*models.panel_keys, *stage_key(points)]
     own = [key for key in keys if key != "record.loss"]
@@ -93,7 +99,8 @@ def plan_blocks(results: Results) -> Plan:
         ends = Facets(tuple(inner), () if few else tuple(across), columns)
     frame = one_per_seed(profiles.locate(models.locate(with_reference(frame))), CELL)
     frame = frame if ends.panels else longest(frame, "panel")
-    return Plan(profiles, ends, models, frame, cancelled(frame, CELL), by_length)
+    opposed = cancelled(frame, CELL)
+    return Plan(profiles, ends, models, frame, points, states, opposed, by_length)
 
 
 def in_rows(

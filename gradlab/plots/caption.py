@@ -8,10 +8,16 @@ import pandas as pd
 
 from gradlab.plots.aggregate import SEEDS_FOR_A_BAND, usable
 from gradlab.plots.facets import plain, varying_keys
-from gradlab.plots.words import Language, describe, describe_all, say
+from gradlab.plots.words import DETAILS, Language, describe, describe_all, say
 
-FACTS = ("model.kind", "model.cell", "model.attention", "model.timing", "model.hidden",
-         "task.name", "task.symbols")  # fmt: skip
+FACTS = ("model.kind", "model.cell", "model.layers", "model.bidirectional", "model.init",
+         "model.gain", "model.attention", "model.scope", "model.timing", "model.hidden",
+         "task.name", "task.keep", "task.reverse_source", "task.symbols")  # fmt: skip
+USUAL: dict[str, object] = {"model.kind": "seq2seq", "model.layers": 1,
+                            "model.bidirectional": False, "model.init": "torch",
+                            "model.gain": 1, "model.scope": "global",
+                            "task.reverse_source": False}  # fmt: skip
+"""Values that go without saying where no point has another."""
 
 
 def subtitle(lang: Language, title: str, runs: pd.DataFrame, frame: pd.DataFrame) -> str:
@@ -22,10 +28,9 @@ def subtitle(lang: Language, title: str, runs: pd.DataFrame, frame: pd.DataFrame
         for key in FACTS
         if key in runs and key not in varying and runs[key].nunique(dropna=False) == 1
     }
-    if shared.get("model.kind") == "seq2seq":
-        del shared["model.kind"]
+    shared = {key: value for key, value in shared.items() if USUAL.get(key, ...) != value}
     if "model.attention" not in shared:
-        shared.pop("model.timing", None)
+        shared = {key: value for key, value in shared.items() if key not in DETAILS}
     return " · ".join(part for part in (title, describe_all(lang, shared)) if part)
 
 

@@ -21,6 +21,7 @@ from gradlab.plots.lettering import INCH
 from gradlab.plots.lines import decades, key_line, label_lengths, marker_style
 from gradlab.plots.models import Models, compare_models
 from gradlab.plots.results import Results
+from gradlab.plots.states import DIRECTION, choose_states
 from gradlab.plots.style import Look, Mark, StyleName, drawing
 from gradlab.plots.words import Language, say
 
@@ -30,6 +31,8 @@ ROW = 0.1
 """Height of a row of the strip, as a share of the axis."""
 NARROWEST = math.log10(4)
 MOST_TICKS = 4
+MOST_LINES = 8
+"""With more models and layers than this, encoders of several layers show the top one alone."""
 COUNTS = ["zeros", "subnormal", "nonfinite"]
 
 
@@ -40,10 +43,11 @@ def half_life(results: Results, *, style: StyleName = "lecture", lang: Language 
     stands in the strip at the top, in the row of the reason.
     """
     table, runs = decay_rows(results), results.runs
-    models = compare_models(runs, table, varying_keys(runs, table))
-    points = stages_of(runs)
+    states = choose_states(table, runs, keys := varying_keys(runs, table), MOST_LINES)
+    models = compare_models(states.expand(runs), table, states.with_keys(keys))
+    points = states.expand(stages_of(runs))
     layout = facets(points, [*models.panel_keys, *stage_key(points)])
-    frame = with_reason(layout.locate(models.locate(table)))
+    frame = with_reason(layout.locate(models.locate(states.locate(table))))
     frame = frame.drop_duplicates(["panel", "line", "source_length"])
     with drawing(style, lang) as look:
         shape = (layout.rows, layout.columns)
@@ -63,7 +67,9 @@ def half_life(results: Results, *, style: StyleName = "lecture", lang: Language 
             handles=[key_line(look, mark, label) for mark, label in named if label],
             caption=[
                 say(look.lang, "about_half_life"),
+                *([say(look.lang, "distance_backward")] if DIRECTION in states.keys else []),
                 *about_norm(look, results),
+                *states.sentences(look.lang),
                 *about_fits(look, frame),
                 *caption.statuses(look.lang, runs, "runs_diverged_later"),
             ],

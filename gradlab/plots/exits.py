@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,11 +20,12 @@ from gradlab.plots.aggregate import (
 )
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets, varying_keys
-from gradlab.plots.gradients import explain_empty, name_only_stage
+from gradlab.plots.gradients import MOST_PANELS, explain_empty, name_only_stage
 from gradlab.plots.heatmap import state_longest
 from gradlab.plots.lines import draw_line, key_line, mark_beyond, marker_style, whole_steps
 from gradlab.plots.results import Results
 from gradlab.plots.shares import CANCELLATION_LIMIT, label_shares, share_limits
+from gradlab.plots.states import BACKWARD, choose_states
 from gradlab.plots.style import INK, Look, Mark, StyleName, categorical_marks, drawing
 from gradlab.plots.words import Language, say
 
@@ -38,7 +41,10 @@ def hops(results: Results, *, style: StyleName = "lecture", lang: Language = "en
     The longest source length of each panel; a panel for each model, task and stage.
     """
     frame, points = hop_rows(results), stages_of(results.runs)
-    layout = facets(points, [*varying_keys(results.runs, frame), *stage_key(points)])
+    keys, stages = varying_keys(results.runs, frame), stage_key(points)
+    states = choose_states(frame, points, [*keys, *stages], MOST_PANELS)
+    frame, points = states.locate(frame), states.expand(points)
+    layout = facets(points, [*states.with_keys(keys), *stages])
     frame = one_per_seed(longest(layout.locate(frame), "panel"), TERM)
     frame = two_states(frame)
     with drawing(style, lang) as look:
@@ -52,9 +58,13 @@ def hops(results: Results, *, style: StyleName = "lecture", lang: Language = "en
             name_only_stage(look, titles, points),
             say(look.lang, "hop_count"),
             say(look.lang, "hop_share"),
-            handles=[key_line(look, mark, say(look.lang, name)) for name, mark in marks.items()],
+            handles=[
+                key_line(look, mark, say(look.lang, name_of(name, frame)))
+                for name, mark in marks.items()
+            ],
             caption=[
                 *about(look, results, frame),
+                *states.sentences(look.lang),
                 sentence,
                 *caption.seeds(look.lang, counts, log=False),
                 *([say(look.lang, "beyond", count=beyond)] if beyond else []),
@@ -82,31 +92,44 @@ def hop_rows(results: Results) -> pd.DataFrame:
 
 
 def two_states(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first and the middle state, named in `of`; of the first alone if n = 1."""
+    """The rows of the first and the middle state, named in `of`; of the first alone if n = 1.
+
+    The first is the one read first, furthest from the bridge: h_n where an encoder reads backwards.
+    """
     last = frame.groupby("panel")["position"].transform("max")
-    first, middle = frame["position"] == 1, frame["position"] == (last + 1) // 2
+    start = last.where(frame["direction"] == BACKWARD, 1)
+    first, middle = frame["position"] == start, frame["position"] == (last + 1) // 2
     of = first.map({True: "hops_first", False: "hops_middle"})
     return frame.assign(of=of)[first | middle]
+
+
+def name_of(state: str, frame: pd.DataFrame) -> str:
+    """The phrase that names a state, which says more where some encoder reads backwards."""
+    backward = (frame["direction"] == BACKWARD).any()
+    return "hops_far" if state == "hops_first" and backward else state
 
 
 def hop_panels(
     axes: list[Axes], look: Look, layout: Facets, frame: pd.DataFrame
 ) -> tuple[list[int], int]:
     """Draw each panel; returns the seeds of each line and how many points lie beyond the axis."""
-    limits = share_limits(frame)
+    limits, alone = share_limits(frame), frame["hops"].max() == 0
     counts, beyond = [], 0
     for axis, rows in zip(axes, layout.split(frame), strict=True):
         axis.set_ylim(*limits)
         label_shares(axis, look, limits[1] - limits[0])
         whole_steps(axis)
+        if alone:  # nothing but what left at once
+            axis.set(xlim=(-0.5, 0.5), xticks=[0])
         for level in (0, 1):
             axis.axhline(level, color=INK, lw=look.thin, zorder=1.5, label="reference")
         for place, (name, mark) in enumerate(STATES.items()):
             line = rows[rows["of"] == name]
+            own = replace(look, marker=(2 - place) * look.marker) if alone else look
             counts.append(
-                draw_line(axis, look, line, "hops", "share", mark, label=name, place=place)
+                draw_line(axis, own, line, "hops", "share", mark, label=name, place=place)
             )
-            point_at_largest(axis, look, line, mark)
+            point_at_largest(axis, own, line, mark)
             beyond += mark_beyond(axis, look, line, "hops", "share", mark, limits)
         explain_empty(axis, look, rows, "share")
     return counts, beyond
@@ -132,6 +155,11 @@ def about(look: Look, results: Results, frame: pd.DataFrame) -> list[str]:
         say(lang, "about_hops", examples=caption.examples(lang, runs)),
         *where,
         caption.reduction(lang, runs),
+        *(
+            [say(lang, "about_no_recurrence")]
+            if (runs["model.kind"] == "transformer").any()
+            else []
+        ),
         *caption.lstm(lang, runs),
     ]
 

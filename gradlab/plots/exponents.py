@@ -21,7 +21,9 @@ from gradlab.plots.gradients import about_norm, explain_empty, name_only_stage
 from gradlab.plots.lines import draw_line, key_line, marker_style
 from gradlab.plots.models import compare_models
 from gradlab.plots.pairs import blank_pairs, pair_layout, pair_titles
+from gradlab.plots.rates import RATES, fitted, measured_rates, recurrent
 from gradlab.plots.results import Results
+from gradlab.plots.states import States, choose_states
 from gradlab.plots.style import (
     INK,
     Dash,
@@ -37,8 +39,6 @@ from gradlab.plots.words import Language, say
 MOST_LINES = 6
 """With more models and tasks than this, tasks have panels of their own."""
 DIAGONAL: Dash = (0, (5, 2))
-SLOPES = ["slope", "slope_low", "slope_high"]
-RATES = ["rate", "rate_low", "rate_high"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Plan:
 
     pairs: Facets
     frame: pd.DataFrame
+    points: pd.DataFrame
+    states: States
     rates: pd.DataFrame
     marks: list[Mark]
     labels: Mapping[Language, list[str]]
@@ -59,7 +61,7 @@ def lyapunov(results: Results, *, style: StyleName = "lecture", lang: Language =
     nats per timestep; a pair of panels for each stage. One line a model at its longest length and
     a point for each of its lengths; where only one model is measured, a line and a point a length.
     """
-    plan, points = plan_pairs(results), stages_of(results.runs)
+    plan = plan_pairs(results)
     with drawing(style, lang) as look:
         figure, pairs = blank_pairs(look, plan.pairs, share_x="col", share_y="none")
         counts, spectrum = [], longest_of_lines(plan)
@@ -69,7 +71,7 @@ def lyapunov(results: Results, *, style: StyleName = "lecture", lang: Language =
             right.set_xlabel(say(look.lang, "largest_exponent"))
         for panel, (axes, rows) in enumerate(zip(pairs, plan.pairs.split(spectrum), strict=True)):
             counts += pair_panels(axes, look, rows, plan.rates[plan.rates["panel"] == panel], plan)
-        names = name_only_stage(look, plan.pairs.titles(look.lang), points)
+        names = name_only_stage(look, plan.pairs.titles(look.lang), plan.points)
         page = Page(
             say(look.lang, "lyapunov"),
             caption.subtitle(look.lang, results.scenario.title, results.runs, plan.frame),
@@ -88,8 +90,11 @@ def lyapunov(results: Results, *, style: StyleName = "lecture", lang: Language =
 
 def plan_pairs(results: Results) -> Plan:
     """Models and tasks are lines where that gives few, else models alone; one model has lengths."""
-    frame, runs, points = exponent_rows(results), results.runs, stages_of(results.runs)
+    frame, runs = exponent_rows(results), recurrent(results.runs)
     keys = varying_keys(runs, frame)
+    states = choose_states(frame, runs, keys, MOST_LINES)
+    frame, keys = states.locate(frame), states.with_keys(keys)
+    runs, points = states.expand(runs), states.expand(stages_of(runs))
     own = [key for key in keys if key != "record.loss"]
     lines = Facets(tuple(own), tuple(distinct(runs, own)), 1)
     rest, marks = [key for key in keys if key not in own], categorical_marks(len(lines.panels))
@@ -107,8 +112,9 @@ def plan_pairs(results: Results) -> Plan:
     else:
         frame = frame.assign(line=lines.locate(frame)["panel"])
     frame = one_per_seed(pairs.locate(frame), ["panel", "line", "source_length", "index"])
-    rates = measured_rates(results, frame, pairs, None if by_length else lines)
-    return Plan(pairs, frame, rates, marks, labels, by_length)
+    fits = fitted(results, states)
+    rates = measured_rates(fits, frame, pairs, None if by_length else lines)
+    return Plan(pairs, frame, points, states, rates, marks, labels, by_length)
 
 
 def longest_of_lines(plan: Plan) -> pd.DataFrame:
@@ -130,30 +136,6 @@ def exponent_rows(results: Results) -> pd.DataFrame:
             + ("; no run of this sweep is finished" if unfinished else "")
         )
     return table
-
-
-def measured_rates(
-    results: Results, frame: pd.DataFrame, pairs: Facets, lines: Facets | None
-) -> pd.DataFrame:
-    """The largest exponent of each line and length, and the fitted `rate` with its interval.
-
-    nats per timestep; means over seeds. `rate` is NaN where no slope could be fitted.
-    """
-    by = ["panel", "line", "source_length"]
-    first = frame[(frame["index"] == 1) & usable(frame["exponent"], log=False)]
-    largest = first.groupby(by)["exponent"].mean().rename("largest").reset_index()
-    table = results.decay
-    if table.empty:
-        nothing = dict.fromkeys(RATES, math.nan)
-        return largest.assign(law="neither", profile="no fit", **nothing)
-    table = pairs.locate(at_stages(table[table["state"] == "h"]))
-    if lines is None:
-        by.remove("line")
-    else:
-        table = table.assign(line=lines.locate(table)["panel"])
-    rates = table[SLOPES].astype(float).mul(math.log(10)).set_axis(RATES, axis="columns")
-    fits = pd.concat([table[[*by, "law", "profile"]], rates], axis="columns").drop_duplicates(by)
-    return largest.merge(fits, on=by, how="left")
 
 
 def set_axes(
@@ -233,6 +215,7 @@ def about(look: Look, results: Results, plan: Plan, spectrum: pd.DataFrame) -> l
         say(lang, "about_lyapunov", examples=caption.examples(lang, results.runs)),
         *([] if plan.by_length else [say(lang, "about_spectrum", length=lengths)]),
         say(lang, "about_measured"),
+        *plan.states.sentences(lang),
         *about_norm(look, results),
         *([say(lang, "slope_interval")] if rates["rate_low"].notna().any() else []),
         *([say(lang, "no_slope", count=missing, total=len(rates))] if missing else []),

@@ -17,12 +17,20 @@ Values = tuple[Value, ...]
 
 NEVER_A_FACET = {"task.length", "training.steps", "record.lengths", "record.every"}
 """Lengths are lines or an axis; steps appear as the stage (untrained, after n steps)."""
-KEY_ORDER = ("case", "model.kind", "model.cell", "model.attention", "model.timing")
+KEY_ORDER = ("case", "model.kind", "model.cell", "model.layers", "model.bidirectional",
+             "model.init", "model.gain", "model.attention", "model.scope", "model.window",
+             "model.timing")  # fmt: skip
 NATURAL_ORDER: dict[str, tuple[str, ...]] = {
+    "model.kind": ("seq2seq", "synchronous", "transformer"),
     "model.cell": ("rnn", "gru", "lstm"),
-    "model.attention": ("none", "additive"),
+    "model.init": ("torch", "orthogonal", "identity"),
+    "model.attention": ("none", "additive", "dot", "scaled_dot", "general", "concat", "cosine",
+                        "location"),
+    "model.scope": ("global", "local_monotonic", "local_predictive"),
+    "state.way": ("forward", "backward"),
     "record.loss": ("mean", "sum", "first", "last"),
-}
+}  # fmt: skip
+TABLE_ORDER = ("model", "state", "task", "training", "record")
 LANDSCAPE = 1.6
 MOST_COLUMNS = 6
 
@@ -76,10 +84,10 @@ def varying_keys(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
 
 
 def rank_of_key(key: str) -> tuple[int, str]:
-    """The model first, then task, training and what is recorded."""
+    """The model first, then its states, task, training and what is recorded."""
     if key in KEY_ORDER:
         return KEY_ORDER.index(key), key
-    return len(KEY_ORDER) + ("model", "task", "training", "record").index(key.split(".")[0]), key
+    return len(KEY_ORDER) + TABLE_ORDER.index(key.split(".")[0]), key
 
 
 def distinct(points: pd.DataFrame, keys: list[str]) -> list[Values]:

@@ -17,9 +17,10 @@ from gradlab.plots import caption
 from gradlab.plots.aggregate import count_seeds, longest, one_per_seed, over_seeds
 from gradlab.plots.canvas import Page, blank, finish, note
 from gradlab.plots.facets import Facets, facets, plain, varying_keys
-from gradlab.plots.gradients import about_norm, total_norms
+from gradlab.plots.gradients import MOST_PANELS, about_norm, total_norms
 from gradlab.plots.lines import decades, positive_range, power
 from gradlab.plots.results import Results
+from gradlab.plots.states import choose_states
 from gradlab.plots.style import GREY, Look, StyleName, drawing
 from gradlab.plots.words import Language, say
 
@@ -37,8 +38,10 @@ def gradient_heatmap(
     The longest source length of each panel; the geometric mean over seeds.
     """
     frame = several_steps(total_norms(results), results.runs)
-    layout = facets(results.runs, varying_keys(results.runs, frame))
-    frame = one_per_seed(longest(layout.locate(frame), "panel"), CELL)
+    keys = varying_keys(results.runs, frame)
+    states = choose_states(frame, results.runs, keys, MOST_PANELS)
+    layout = facets(states.expand(results.runs), states.with_keys(keys))
+    frame = one_per_seed(longest(layout.locate(states.locate(frame)), "panel"), CELL)
     span = positive_range(frame, CELL, "norm_mean")
     with drawing(style, lang) as look:
         figure, axes = blank(look, layout.rows, layout.columns, len(layout.panels), share_x="none")
@@ -59,6 +62,7 @@ def gradient_heatmap(
             handles=cell_keys(look, table),
             caption=[
                 *about_norm(look, results),
+                *states.sentences(look.lang),
                 *about_cells(look, frame, "norm_mean", "about_heatmap"),
                 sentence,
                 *caption.zeros(look.lang, frame, "zeros_cells"),
@@ -174,6 +178,11 @@ def cell_keys(look: Look, table: pd.DataFrame) -> list[Artist]:
     if table["zero"].any():
         keys.append(Patch(facecolor=ZERO_COLOUR, label=say(look.lang, "zero_cell")))
     if (table["exponent"].isna() & ~table["zero"]).any():
-        label = say(look.lang, "empty_cell")
-        keys.append(Patch(facecolor="white", edgecolor=GREY, hatch="////", label=label))
+        keys.append(key_empty(look))
     return keys
+
+
+def key_empty(look: Look) -> Patch:
+    """The legend entry of cells without a finite value."""
+    label = say(look.lang, "empty_cell")
+    return Patch(facecolor="white", edgecolor=GREY, hatch="////", label=label)

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from gradlab.plots import caption
 from gradlab.plots.accuracy import model_keys, symbols_in_common, trained_rows
-from gradlab.plots.aggregate import longest, one_per_seed, usable
+from gradlab.plots.aggregate import longest, one_per_seed, target_lengths, usable
 from gradlab.plots.canvas import Page, blank, finish
 from gradlab.plots.facets import Facets, facets
-from gradlab.plots.gradients import explain_empty
+from gradlab.plots.gradients import about_length, explain_empty
 from gradlab.plots.heatmap import several_steps
 from gradlab.plots.lines import draw_chance, draw_line, key_chance, key_line
 from gradlab.plots.models import compare_models, keys_of_accuracy
@@ -88,7 +88,7 @@ def training(results: Results, *, style: StyleName = "lecture", lang: Language =
             handles=plan.keys,
             caption=[
                 about_training(look, runs),
-                *([] if plan.by_length else [about_lengths(look, frame)]),
+                *([] if plan.by_length else [about_length(look, frame)]),
                 *caption.seeds(look.lang, counts, log=False),
                 *([say(look.lang, "beyond_loss", count=beyond)] if beyond else []),
                 *caption.nonfinite(look.lang, frame, "loss", results.runs),
@@ -102,14 +102,14 @@ def curve_panel(axis: Axes, look: Look, rows: pd.DataFrame, metric: str, plan: P
     """One metric of one group: guessing and a line each; returns the seeds of each line."""
     if metric != "loss":
         axis.set_ylim(-0.05, 1.05)
-    for symbols, length in sorted(
-        set(zip(rows["task.symbols"], rows["source_length"], strict=True))
+    for symbols, targets in sorted(
+        set(zip(rows["task.symbols"], target_lengths(rows), strict=True))
     ):
         steps = [0, int(rows["train_step"].max())]
         level = {
             "loss": math.log(symbols),
             "token_accuracy": 1 / symbols,
-            "sequence_accuracy": float(symbols) ** -float(length),
+            "sequence_accuracy": float(symbols) ** -targets,
         }[metric]
         draw_chance(axis, look, steps, [level] * 2)
     counts = [
@@ -145,9 +145,3 @@ def about_training(look: Look, runs: pd.DataFrame) -> str:
     return say(
         look.lang, "about_training", examples=examples, symbols=symbols_in_common(look, runs)
     )
-
-
-def about_lengths(look: Look, frame: pd.DataFrame) -> str:
-    """Which source length the lines are of."""
-    length = caption.between(look.lang, frame["source_length"].unique())
-    return say(look.lang, "about_longest", length=length)

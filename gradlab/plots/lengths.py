@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gradlab.plots import caption
-from gradlab.plots.aggregate import longest, over_seeds, stages_of
+from gradlab.plots.aggregate import longest, over_seeds
 from gradlab.plots.blocks import CELL, LENGTH, Plan, draw_blocks, highest, plan_blocks
 from gradlab.plots.canvas import Page, finish
 from gradlab.plots.gradients import explain_empty, name_only_stage
 from gradlab.plots.lines import draw_line, key_line, label_lengths, mark_beyond
-from gradlab.plots.reference import draw_reference, key_references
+from gradlab.plots.reference import about_references, draw_reference, key_references
 from gradlab.plots.results import Results
 from gradlab.plots.shares import CANCELLATION_LIMIT, CANCELS, key_cancels
 from gradlab.plots.style import Look, StyleName, drawing, sequential_marks
@@ -34,7 +34,6 @@ def path_length(results: Results, *, style: StyleName = "lecture", lang: Languag
     dotted: the lengths that hold exactly without attention, for the last and the first token.
     """
     plan = plan_blocks(results)
-    points = stages_of(results.runs)
     with drawing(style, lang) as look:
         look = replace(look, marker=0.75 * look.marker)  # short lengths stand close together
         figure, upper, lower = draw_blocks(look, plan)
@@ -43,9 +42,9 @@ def path_length(results: Results, *, style: StyleName = "lecture", lang: Languag
             axis.set_ylim(*limits)
         counts, beyond = profile_panels(upper, look, plan, limits)
         more, beyond_ends = end_panels(lower, look, plan, limits)
-        titles = name_only_stage(look, plan.profiles.titles(look.lang), points)
+        titles = name_only_stage(look, plan.profiles.titles(look.lang), plan.points)
         at_first = say(look.lang, "first_state")
-        ends = name_only_stage(look, plan.ends.titles(look.lang), points) if lower else []
+        ends = name_only_stage(look, plan.ends.titles(look.lang), plan.points) if lower else []
         titles += [" · ".join(part for part in (title, at_first) if part) for title in ends]
         page = Page(
             say(look.lang, "path_length"),
@@ -147,8 +146,16 @@ def about(look: Look, results: Results, plan: Plan) -> list[str]:
     lengths = say(lang, "about_profiles", length=caption.between(lang, shown))
     return [
         say(lang, "about_path_length", examples=caption.examples(lang, runs)),
+        *([say(lang, "about_climb")] if deep(plan.frame) else []),
+        *plan.states.sentences(lang),
         *([] if plan.by_length else [lengths]),
+        *about_references(lang, plan.frame),
         *([opposed] if len(plan.cancelling) else []),
         caption.reduction(lang, runs),
         *caption.lstm(lang, runs),
     ]
+
+
+def deep(frame: pd.DataFrame) -> bool:
+    """Whether some model has layers to climb."""
+    return "model.layers" in frame and bool((pd.to_numeric(frame["model.layers"]) > 1).any())

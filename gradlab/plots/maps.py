@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gradlab.errors import NothingToPlotError
 from gradlab.plots import caption
@@ -16,14 +17,17 @@ from gradlab.plots.aggregate import at_stages, longest, one_per_seed, over_seeds
 from gradlab.plots.canvas import Page, blank, finish, note
 from gradlab.plots.facets import Facets, distinct, varying_keys
 from gradlab.plots.heatmap import about_cells, cell_keys, cells, colour_bar, heat, state_longest
-from gradlab.plots.lines import positive_range
+from gradlab.plots.lines import positive_range, whole_steps
 from gradlab.plots.results import Results
+from gradlab.plots.states import choose_states
 from gradlab.plots.style import Look, StyleName, drawing
 from gradlab.plots.words import Language, describe, say
 
 CELL = ["panel", "stage", "target_position", "position"]
 NORM, WEIGHT = "gradient_norm", "attention_weight"
 WEIGHT_COLOURS = "magma"
+MOST_ROWS = 4
+"""With more rows than this, encoders of several layers show the top one alone."""
 CROWDED = 5
 """From this many rows on panels are lower than usual."""
 
@@ -58,9 +62,12 @@ def gradient_map(
     """
     frame, points = map_rows(results), stages_of(results.runs)
     keys = [key for key in varying_keys(results.runs, frame) if key != "record.loss"]
-    frame, grid = plan_grid(frame, points, keys)
+    states = choose_states(frame, points, keys, MOST_ROWS)
+    frame, points = states.locate(frame), states.expand(points)
+    frame, grid = plan_grid(frame, points, states.with_keys(keys))
     with drawing(style, lang) as look:
-        same = "all" if frame.groupby("panel")["source_length"].max().nunique() == 1 else "none"
+        ends = frame.groupby("panel")[["position", "target_position"]].max()
+        same = "all" if len(ends.drop_duplicates()) == 1 else "none"
         shape, taller = (
             (len(grid.stages), grid.columns),
             1.25 if len(grid.stages) < CROWDED else 0.7,
@@ -80,6 +87,7 @@ def gradient_map(
             handles=cell_keys(look, norms),
             caption=[
                 *about(look, results, frame, weights=bool(grid.attentive)),
+                *states.sentences(look.lang),
                 sentence,
                 *left_out(look, results, frame, grid.attentive),
                 *caption.statuses(look.lang, results.runs, "runs_diverged_later"),
@@ -179,6 +187,8 @@ def without_weights(panels: dict[int, Axes], cell: int, look: Look, grid: Grid) 
 
 def first_at_the_top(axis: Axes, rows: pd.DataFrame) -> None:
     """Target steps downwards, as a matrix is read."""
+    whole_steps(axis)
+    axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     if len(rows):
         axis.set_ylim(rows["level"].max() + 0.5, 0.5)
 

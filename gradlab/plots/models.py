@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from gradlab.plots.facets import Facets, distinct, plain_columns, varying_keys
+from gradlab.plots.facets import Facets, Values, distinct, varying_keys
 from gradlab.plots.style import MARKERS, Mark, categorical_marks, sequential_marks
 from gradlab.plots.words import Language
 
@@ -41,13 +41,16 @@ def compare_models(
     There are at most as many lines as markers.
     """
     keys = keys_of_accuracy(runs, frame) if keys is None else keys
-    line_keys = [key for key in keys if key == "case" or key.startswith("model.")]
+    line_keys = [key for key in keys if key == "case" or key.startswith(("model.", "state."))]
     while len(distinct(runs, line_keys)) > len(MARKERS):
         line_keys.pop(0)
     found = distinct(runs, line_keys)
-    ordered = len(line_keys) == 1 and all(
-        isinstance(v, int | float) for v in plain_columns(runs, line_keys)[line_keys[0]]
-    )
+    ordered = len(line_keys) == 1 and all(map(is_number, found))
     marks = sequential_marks(len(found)) if ordered else categorical_marks(len(found))
     panel_keys = [key for key in keys if key not in line_keys]
     return Models(panel_keys, Facets(tuple(line_keys), tuple(found), 1), marks)
+
+
+def is_number(values: Values) -> bool:
+    """Whether the only value of a line is a number, so that lines have an order."""
+    return isinstance(values[0], int | float) and not isinstance(values[0], bool)

@@ -1,4 +1,4 @@
-"""What stands under a figure: the sentences of its caption, and warnings, (en, ko)."""
+"""What stands under a figure: what its caption says about what is shown, (en, ko)."""
 
 from __future__ import annotations
 
@@ -66,6 +66,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         " 프로브 예제 {examples}개 합산. 한 상태의 비중의 합은 1.",
     ),
     "about_middle": ("Middle: state {position}.", "가운데: 상태 {position}."),
+    "about_no_recurrence": (
+        "A transformer has no recurrence: all leaves after 0 steps.",
+        "트랜스포머에는 순환이 없어 모두 0 스텝 뒤에 나감.",
+    ),
     "zero_terms": (
         "{zeros} of {total} terms are exactly 0, drawn as 0.",
         "항 {total}개 중 {zeros}개는 정확히 0이며 0으로 표시.",
@@ -86,11 +90,69 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "Weights: arithmetic mean over the same examples and seeds, 0 to 1.",
         "가중치: 같은 예제와 시드의 산술 평균, 0~1.",
     ),
+    "about_attention": (
+        "Each row is one target step and its weights over the source, on a scale from 0 to 1,"
+        " teacher-forced. Left: probe example {example}, seed {seed}, with its symbols. Right: the"
+        " arithmetic mean over {examples} probe examples{seeds}.",
+        "각 행은 목표 스텝 하나의 원본에 대한 가중치(0~1, 교사 강요). 왼쪽: 프로브 예제 {example},"
+        " 시드 {seed}, 기호 표시. 오른쪽: 프로브 예제 {examples}개의 산술 평균{seeds}.",
+    ),
+    "few_examples": (
+        "{examples} are all that are recorded without record.map = true.",
+        "record.map = true가 아니면 {examples}개만 기록됨.",
+    ),
+    "and_seeds": (" of each of {seeds} seeds", "(시드 {seeds}개 각각)"),
+    "and_one_seed": (" of 1 seed", "(시드 1개)"),
+    "either_diagonal": (
+        "the diagonal or the anti-diagonal, as the task asks",
+        "과제에 따라 대각선 또는 반대 대각선",
+    ),
+    "letters": ("Letters: a is symbol 0.", "글자: a는 기호 0."),
+    "thinned": (
+        "One symbol in {every} is written.",
+        "기호는 {every}개마다 하나씩만 표시.",
+    ),
+    "blanks": ("_: blank.", "_: 빈칸."),
+    "about_ideal": ("Dashed: the ideal path, {paths}.", "파선: 이상적인 경로, {paths}."),
+    "diagonal": ("the diagonal", "대각선"),
+    "antidiagonal": ("the anti-diagonal", "반대 대각선"),
+    "ideal_of": ("{path} for {task}", "{task}: {path}"),
+    "less_than_one": (
+        "Local attention fades with distance after its softmax: rows may sum to less than 1 (here"
+        " down to {least}).",
+        "지역 어텐션은 소프트맥스 뒤 거리에 따라 약해져 행의 합이 1보다 작을 수 있음(여기서 최소"
+        " {least}).",
+    ),
+    "about_transformer": (
+        "Transformer: last decoder layer, mean over heads.",
+        "트랜스포머: 마지막 디코더 층, 헤드 평균.",
+    ),
+    "without_attention": (
+        "Models without attention are not shown.",
+        "어텐션이 없는 모델은 표시하지 않음.",
+    ),
+    "about_top_layer": (
+        "Encoders of several layers: states of the top layer.",
+        "여러 층의 인코더: 맨 위층의 상태.",
+    ),
+    "about_climb": ("Climbing one layer is an edge too.", "한 층을 오르는 것도 간선 하나."),
+    "about_backward_reference": (
+        "Dashed and dotted lines where an encoder reads backwards: i − 1 in place of n − i.",
+        "역방향으로 읽는 인코더의 파선과 점선: n − i 대신 i − 1.",
+    ),
+    "about_layer_reference": (
+        "Below the top layer they lie one edge higher a layer.",
+        "맨 위층 아래에서는 층마다 간선 하나씩 더 김.",
+    ),
     "about_half_life": (
         "Half-life log10(2)/|slope| of an exponential fitted to log10 of the norm against the"
         " distance from the last source timestep, one fit a length and seed.",
         "반감기 log10(2)/|기울기|: 마지막 원본 시점까지의 거리에 대한 log10 노름의 지수 적합,"
         " 길이와 시드마다 한 번.",
+    ),
+    "distance_backward": (
+        "Read backwards: the distance from the first one.",
+        "역방향 읽기: 첫 원본 시점까지의 거리.",
     ),
     "about_quality": (
         "Points: variance of log10 norm explained (R²) {low} to {high}.",
@@ -156,81 +218,32 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "Dotted: guessing, 1/V{sequence}{symbols}.",
         "점선: 무작위 추측, 1/V{sequence}{symbols}.",
     ),
-    "about_chance_sequence": (" per token and V⁻ⁿ per sequence", "(토큰), V⁻ⁿ(시퀀스)"),
+    "about_chance_sequence": (
+        " per token and V⁻ᵏ per sequence of k",
+        "(토큰), 목표 k개의 시퀀스 V⁻ᵏ",
+    ),
     "about_positions": (
         "Solid: free-running (the model reads its own outputs); dashed: teacher-forced (it reads"
         " the true previous token). {examples} held-out examples per length, {steps}.",
         "실선: 자유 실행(자신의 출력을 입력), 파선: 교사 강요(정답 토큰을 입력)."
         " 길이마다 평가 예제 {examples}개, {steps}.",
     ),
+    "about_synchronous": (
+        "A synchronous model reads no output: both lines are the same.",
+        "동기식 모델은 출력을 입력으로 쓰지 않음: 두 선이 같음.",
+    ),
+    "about_unread": (
+        "Hatched: the target stands before the symbol that it asks for, xₙ₊₁₋ⱼ, is read.",
+        "빗금: 목표가 묻는 기호 xₙ₊₁₋ⱼ를 읽기 전의 위치.",
+    ),
     "about_training": (
         "Loss: teacher-forced, mean over target tokens; accuracies: free-running. {examples}"
-        " held-out examples per length. Dotted: guessing (loss ln V, 1/V per token, V⁻ⁿ per"
-        " sequence{symbols}).",
+        " held-out examples per length. Dotted: guessing (loss ln V, 1/V per token, V⁻ᵏ per"
+        " sequence of k targets{symbols}).",
         "손실: 교사 강요, 목표 토큰 평균. 정확도: 자유 실행. 길이마다 평가 예제 {examples}개."
-        " 점선: 무작위 추측(손실 ln V, 토큰 1/V, 시퀀스 V⁻ⁿ{symbols}).",
+        " 점선: 무작위 추측(손실 ln V, 토큰 1/V, 목표 k개의 시퀀스 V⁻ᵏ{symbols}).",
     ),
     "symbols": (", V = {symbols}", ", V = {symbols}"),
     "last_step": ("after each run's last training step", "각 실행의 마지막 학습 스텝 후"),
     "steps": ("after {steps} training steps", "학습 {steps} 스텝 후"),
-    # captions: seeds
-    "seeds_one": ("1 seed: no interval.", "시드 1개: 구간 없음."),
-    "seeds_few": (
-        "{seeds} seeds: each thin line is one seed, the thick line their {centre}.",
-        "시드 {seeds}개: 가는 선은 각각 시드 하나, 굵은 선은 {centre}.",
-    ),
-    "seeds_many": (
-        "{seeds} seeds: line = their {centre}, band = 95% t-interval over seeds{space}.",
-        "시드 {seeds}개: 선 = {centre}, 띠 = 시드에 대한 95% t-구간{space}.",
-    ),
-    "of_seeds": (" over {seeds} seeds", "({seeds}개)"),
-    "mean": ("mean", "시드 평균"),
-    "geometric_mean": ("geometric mean", "시드 기하 평균"),
-    "one_value": ("norm of the one seed", "단일 시드의 노름"),
-    "in_log": (", computed in log10 about it", "(log10 공간에서 계산)"),
-    "range": ("{low} to {high}", "{low}~{high}"),
-    # captions: what is missing
-    "zeros": (
-        "▼ at the bottom: exactly 0, {zeros} of {total} values, not in the lines.",
-        "아래쪽 ▼: 정확히 0인 값, {total}개 중 {zeros}개(선에서 제외).",
-    ),
-    "zeros_cells": (
-        "{zeros} of {total} norms are exactly 0 and not in the means.",
-        "노름 {total}개 중 {zeros}개는 정확히 0(평균에서 제외).",
-    ),
-    "zero_examples": (
-        "Some probe examples are exactly 0 in {count} of {total} values.",
-        "값 {total}개 중 {count}개에는 정확히 0인 프로브 예제가 포함됨.",
-    ),
-    "nonfinite": (
-        "Not finite and left out: {count} of {total} values.",
-        "값 {total}개 중 {count}개는 유한하지 않아 제외.",
-    ),
-    "beyond": (
-        "▲▼ at the edge: beyond the axis ({count}).",
-        "가장자리 ▲▼: 축 범위를 벗어난 점 {count}개.",
-    ),
-    "beyond_loss": (
-        "× at the top: a loss beyond the axis or not finite ({count}).",
-        "위쪽 ×: 축을 벗어났거나 유한하지 않은 손실 {count}개.",
-    ),
-    "runs_diverged": (
-        "{count} of {total} runs diverged: not in the lines.",
-        "실행 {total}개 중 {count}개 발산: 선에서 제외.",
-    ),
-    "runs_diverged_later": (
-        "{count} of {total} runs diverged: left out from then on.",
-        "실행 {total}개 중 {count}개 발산: 발산 이후 제외.",
-    ),
-    "runs_diverged_crossed": (
-        "{count} of {total} runs diverged: not in the lines, shown as ×.",
-        "실행 {total}개 중 {count}개 발산: 선에서 제외, ×로 표시.",
-    ),
-    "runs_missing": ("{count} of {total} runs missing.", "실행 {total}개 중 {count}개 누락."),
-    # warnings that stay English, since there is no font for anything else
-    "no_hangul": (
-        "no installed font has Hangul, so this figure is labelled in English; install NanumGothic"
-        " or Noto Sans CJK KR (on Debian and Ubuntu: fonts-nanum, fonts-noto-cjk) for lang='ko'",
-        "",
-    ),
 }

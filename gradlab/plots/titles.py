@@ -60,9 +60,11 @@ def break_titles(look: Look, titles: Sequence[str], width: float) -> list[list[s
 
 
 def fit(look: Look, text: str, size: float, width: float) -> list[str]:
-    """Lines of at most `width` inches, broken between parts, and between words only if needed."""
+    """Lines of at most `width` inches, broken between parts, or words, or at hyphens if needed."""
     parts = wrap(look, text, size, width * INCH, DOT).split("\n")
-    return [line for part in parts for line in wrap(look, part, size, width * INCH).split("\n")]
+    words = [line for part in parts for line in wrap(look, part, size, width * INCH).split("\n")]
+    broken = [wrap(look, word, size, width * INCH, "-").replace("\n", "-\n") for word in words]
+    return [line for word in broken for line in word.split("\n")]
 
 
 def row_of(axis: Axes) -> int:

@@ -11,18 +11,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import synthetic_tables as tables
+from synthetic_gradients import Norm, falling, gradient_rows
 
 from gradlab.gradients.decay import decay
+
+__all__ = ["Axes", "Norm", "Point", "Synthetic", "diverge", "falling", "lose", "make"]
 
 DEFAULTS: Mapping[str, object] = {
     "task.name": "copy",
     "task.length": 20,
     "task.symbols": 10,
     "task.delay": 0,
+    "task.keep": None,
+    "task.reverse_source": False,
     "model.kind": "seq2seq",
     "model.cell": "gru",
     "model.hidden": 64,
+    "model.layers": 1,
+    "model.bidirectional": False,
+    "model.init": "torch",
+    "model.gain": None,
     "model.attention": "none",
+    "model.scope": "global",
     "model.timing": "bahdanau",
     "model.bridge": "initial",
     "training.steps": 0,
@@ -33,11 +43,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 
 Point = dict[str, Any]
-QUERIES = ("total", "bridge", "values", "keys")
-
 Axes = Mapping[str, Sequence[object]]
-Norm = Callable[[Point, int, int, int], float]
-"""(point, source length, position, training step) -> norm"""
 
 
 @dataclass
@@ -53,11 +59,14 @@ class Synthetic:
     gradients: pd.DataFrame
     training: pd.DataFrame
     positions: pd.DataFrame
-    attention: pd.DataFrame = field(default_factory=pd.DataFrame)
     scenario: Title = field(default_factory=Title)
     steps: Sequence[int] = (0,)
     until: dict[str, int] = field(default_factory=dict)
     """The last good training step of runs that diverged."""
+
+    @cached_property
+    def attention(self) -> pd.DataFrame:
+        return self.recorded(tables.attention_table)
 
     @cached_property
     def hops(self) -> pd.DataFrame:
@@ -78,35 +87,31 @@ class Synthetic:
     def recorded(self, table: Callable[[Any, int], pd.DataFrame]) -> pd.DataFrame:
         """A table of the runs that are not missing, up to where they diverged."""
         frames = [
-            table(point, step).assign(run_id=point["run_id"], train_step=step)
+            found.assign(run_id=point["run_id"], train_step=step)
             for point in self.runs[self.runs["status"] != "missing"].to_dict("records")
             for step in self.steps
-            if step <= self.until.get(point["run_id"], step)
+            if step <= self.until.get(point["run_id"], step) and len(found := table(point, step))
         ]
         if not frames:
             return pd.DataFrame()
         return pd.concat(frames).merge(self.runs.drop(columns="status"), on="run_id")
 
 
-def falling(point: Point, length: int, position: int, step: int) -> float:
-    """Exponential decay, steep without attention and before training; seeds differ a little."""
-    slope = {"rnn": 0.30, "gru": 0.19, "lstm": 0.24}[point["model.cell"]]
-    if point["model.attention"] != "none":
-        slope *= 0.02
-    if point["record.loss"] == "last":
-        slope *= 1.7
-    if step:
-        slope *= 0.3
-    wobble = 0.1 * np.sin(1.7 * point["seed"] + 0.3 * position)
-    return float(10 ** (-1.5 - slope * (length - position) + wobble))
+def idle(point: Point) -> None:
+    """Make null what has no effect at a point."""
+    if point["model.kind"] == "transformer":
+        point |= dict.fromkeys(("model.cell", "model.attention", "model.bridge", "model.init"))
+    if point["model.kind"] == "synchronous":
+        point |= {"model.attention": None, "model.bridge": None}
+    if point["model.attention"] in (None, "none"):
+        point |= {"model.timing": None, "model.scope": None}
 
 
 def points_of(axes: Axes, seeds: int, fixed: Point) -> list[Point]:
     points: list[Point] = []
     for values in itertools.product(*axes.values(), range(seeds)):
         point: Point = {**DEFAULTS, **fixed, **dict(zip([*axes, "seed"], values, strict=True))}
-        if point["model.attention"] == "none":
-            point["model.timing"] = None
+        idle(point)
         point |= {"run_id": f"run{len(points):04}", "case": None, "status": "done"}
         point["record.lengths"] = (point["task.length"],)
         points.append(point)
@@ -135,68 +140,12 @@ def make(
     return Synthetic(runs, found[0], found[1], found[2], steps=steps)
 
 
-def shares_of(point: Point, step: int, length: int, position: int) -> dict[str, float]:
-    """The signed share of each path; keys pull the other way once trained."""
-    attention = point["model.attention"] != "none"
-    near = 0.55 ** (length - position)
-    keys = (0.2 if step == 0 else -0.9) + 0.05 * np.sin(position + point["seed"])
-    parts = {
-        "total": 1.0,
-        "direct": 0.5,
-        "bridge": near if attention else 1.0,
-        "values": (1 - near - keys) if attention else 0.0,
-        "keys": keys if attention else 0.0,
-    }
-    if attention:
-        early = point["model.timing"] == "bahdanau"
-        parts |= {f"{edge}.query": 0.3 * parts[edge] if early else 0.0 for edge in QUERIES}
-    return parts
-
-
-def gradient_rows(point: Point, step: int, norm: Norm) -> list[dict[str, object]]:
-    length = point["task.length"]
-    attention = point["model.attention"] != "none"
-    rows: list[dict[str, object]] = []
-    for position in range(1, length + 1):
-        size = norm(point, length, position, step)
-        parts = shares_of(point, step, length, position)
-        for path, share in parts.items():
-            nothing = share == 0 or size == 0
-            rows.append(
-                {
-                    "run_id": point["run_id"],
-                    "train_step": step,
-                    "source_length": length,
-                    "state": "h",
-                    "layer": 1,
-                    "direction": "forward",
-                    "position": position,
-                    "path": path,
-                    "norm_mean": size * abs(share),
-                    "share": np.nan if size == 0 else share,
-                    "cancellation": (
-                        (3.5 if step and position > length - 6 and attention else 1.2)
-                        if path == "total"
-                        else np.nan
-                    ),
-                    "path_length": (
-                        tables.edges(point, length, position, step)
-                        if path == "total" and size
-                        else np.nan
-                    ),
-                    "examples": 64,
-                    "zeros": 64 if nothing else 0,
-                }
-            )
-    return rows
-
-
 def skill(point: Point, step: int, last: int) -> float:
     """How well a run does, between 0 and 1."""
     if not last:
         return 0.0
     progress = step / last
-    if point["model.attention"] != "none":
+    if tables.attends(point):
         return float(progress**0.5)
     reach = 14 * (point["model.hidden"] / 64) ** 0.5 * (1.5 if point["task.name"] != "copy" else 1)
     return float(progress / (1 + (point["task.length"] / reach) ** 3))
@@ -228,7 +177,7 @@ def position_rows(point: Point, step: int, last: int) -> list[dict[str, object]]
             "token_accuracy": 0.1 + 0.9 * able ** (0.2 * j) * (0.97 - 0.02 * point["seed"]),
             "token_accuracy_forced": 0.1 + 0.9 * able ** (0.12 * j),
         }
-        for j in range(1, point["task.length"] + 1)
+        for j in range(1, tables.targets(point) + 1)
     ]
 
 

@@ -105,7 +105,8 @@ def test_many_models_have_a_row_of_the_first_state_from_three_lengths_on() -> No
 
 
 def test_no_reference_where_it_would_not_be_true() -> None:
-    for settings in ({"model__bridge": "every_step"}, {"model__layers": 2}):
+    turning: dict[str, object] = {"model__layers": 2, "model__bidirectional": True}
+    for settings in ({"model__bridge": "every_step"}, turning):
         figure = FIGURES["path_length"](make({"task.length": [5]}, **settings))
         assert not any(lines(axis, "reference_shortest") for axis in figure.axes)
         assert not any("attention" in label for label in legend(figure))
@@ -243,7 +244,10 @@ def test_what_was_not_recorded_names_the_key_to_set(name: str, table: str, key: 
             FIGURES[name](results)
 
 
-@pytest.mark.parametrize("name", ["path_length", "hops", "gradient_map", "half_life", "lyapunov"])
+@pytest.mark.parametrize(
+    "name",
+    ["path_length", "hops", "gradient_map", "attention_weights", "half_life", "lyapunov"],
+)
 def test_new_figures_save_to_equal_bytes(name: str, tmp_path: Path) -> None:
     results = make({**BOTH, "task.length": [4, 6]}, seeds=2, steps=(0, 9))
     figures = (FIGURES[name](results) for _ in range(2))

@@ -30,8 +30,8 @@ from gradlab.plots.lines import decades
 from gradlab.plots.style import categorical_marks, sequential_marks
 from gradlab.plots.words import KEYS, PHRASES, VALUES
 
-WITHOUT_SEED_LINES = {"gradient_heatmap", "gradient_map", "half_life"}
-OF_NO_LOSS = {"gradient_map", "bottleneck", "accuracy_by_position", "training"}
+WITHOUT_SEED_LINES = {"gradient_heatmap", "gradient_map", "attention_weights", "half_life"}
+OF_NO_LOSS = {"gradient_map", "attention_weights", "bottleneck", "accuracy_by_position", "training"}
 
 
 def test_decay_line_is_the_geometric_mean_of_the_table() -> None:
@@ -86,7 +86,8 @@ def test_caption_tells_seeds(name: str, seeds: int, words: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_caption_tells_examples_and_reduction(name: str) -> None:
-    words = caption(FIGURES[name](make({"task.length": [3, 4]}, seeds=2, steps=(0, 10))))
+    results = make({"task.length": [3, 4]}, seeds=2, steps=(0, 10), model__attention="additive")
+    words = caption(FIGURES[name](results))
     assert "64 " in words
     assert "2 seeds" in words
     if name not in OF_NO_LOSS:
@@ -458,7 +459,7 @@ def test_log_axes_have_a_few_whole_decades(low: float, high: float) -> None:
 def wide_or_narrow(*, wide: bool) -> Synthetic:
     """A sweep of eight panels and a long length, or of one model; not to be changed."""
     axes: Sweep = {**MODELS, "task.length": [5, 160]} if wide else {"task.length": [5, 6, 8]}
-    return make(axes, seeds=5, steps=(0, 600))
+    return make(axes, seeds=5, steps=(0, 600), model__attention="additive")
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -468,6 +469,15 @@ def test_words_stay_on_the_page_and_off_each_other(
     name: str, style: styles.StyleName, wide: bool
 ) -> None:
     figure = FIGURES[name](wide_or_narrow(wide=wide), style=style)
+    assert_apart(figure)
+    if style == "lecture":
+        sizes = [float(t.get_fontsize()) for t in figure.findobj(Text) if t.get_text()]
+        assert min(sizes) >= 14
+        assert 1.2 < figure.bbox.width / figure.bbox.height < 2.1
+
+
+def assert_apart(figure: Figure) -> None:
+    """Panels with their words, legend and texts lie on the page, and none on another."""
     figure.canvas.draw()
     width, height = figure.bbox.width, figure.bbox.height
     boxes = [text.get_window_extent() for text in figure.texts if text.get_text()]
@@ -482,10 +492,6 @@ def test_words_stay_on_the_page_and_off_each_other(
             apart_x = box.x0 >= other.x1 - 1 or other.x0 >= box.x1 - 1
             apart_y = box.y0 >= other.y1 - 1 or other.y0 >= box.y1 - 1
             assert apart_x or apart_y
-    if style == "lecture":
-        sizes = [float(t.get_fontsize()) for t in figure.findobj(Text) if t.get_text()]
-        assert min(sizes) >= 14
-        assert 1.2 < width / height < 2.1
 
 
 @functools.cache
