@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import torch
 
+from gradlab.models.family import AnyModel
 from gradlab.models.loss import batch_loss
-from gradlab.models.seq2seq import Seq2Seq
 from gradlab.tasks import Batch
 
 
 @torch.no_grad()
-def evaluate(model: Seq2Seq, batch: Batch) -> tuple[dict[str, float], pd.DataFrame]:
+def evaluate(model: AnyModel, batch: Batch) -> tuple[dict[str, float], pd.DataFrame]:
     """Return one row of the `training` table and the rows of the `positions` table.
 
     Accuracies are fractions of unpadded target tokens (or of whole sequences). Free-running

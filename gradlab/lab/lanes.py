@@ -1,4 +1,4 @@
-"""The processes of a sweep: as many lanes as jobs, one run at a time in each.
+"""The processes of a sweep: as many lanes as jobs, one run or one group of seeds at a time in each.
 
 Each process computes with one torch thread. A run depends on its point alone, so the number of
 processes and the order of runs change nothing in the numbers.
@@ -11,6 +11,7 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from loky.process_executor import ProcessPoolExecutor
 from gradlab.grid import Point
 
 Kind = Literal["started", "done", "diverged", "failed"]
+Group = tuple[Point, ...]
+"""Points that are computed in one go."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Lane(threading.Thread):
 
     def __init__(
         self,
-        todo: queue.SimpleQueue[Point],
+        todo: queue.SimpleQueue[Group],
         events: queue.SimpleQueue[Event],
         out: Path,
         device: str,
@@ -60,11 +63,29 @@ class Lane(threading.Thread):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         while not self.stopped:
             try:
-                point = self.todo.get_nowait()
+                group = self.todo.get_nowait()
             except queue.Empty:
                 return
-            self.events.put(Event("started", point))
-            self.events.put(self.compute(point))
+            for point in group:
+                self.events.put(Event("started", point))
+            for event in self.compute_group(group):
+                self.events.put(event)
+
+    def compute_group(self, group: Group) -> Iterator[Event]:
+        """Compute and store points in lockstep; one by one if anything comes in the way."""
+        ended: list[Kind] = []
+        if len(group) > 1:
+            try:
+                future = self.executor.submit(compute_together, group, self.out, self.device)
+                ended = future.result()
+            except BrokenProcessPool:
+                self.executor = self.executor if self.stopped else new_process()
+            except Exception:  # whose it is, and what, is seen when each runs alone
+                ended = []
+        for point, kind in zip(group, ended, strict=False):
+            yield Event(kind, point)
+        for point in group[len(ended) :]:
+            yield self.compute(point)
 
     def compute(self, point: Point) -> Event:
         """Compute and store one point in this lane's process."""
@@ -118,6 +139,17 @@ def compute_and_store(point: Point, out: Path, device: str) -> tuple[Kind, str]:
     except Exception as error:
         return "failed", in_a_line(error)
     return run.record["status"], ""
+
+
+def compute_together(points: Group, out: Path, device: str) -> list[Kind]:
+    """Compute points in lockstep and store each; return how each ended. Raises what a run does."""
+    from gradlab.lab.run import run_points
+    from gradlab.lab.store import write_run
+
+    runs = run_points(points, device)
+    for point, run in zip(points, runs, strict=True):
+        write_run(out, point.run_id, run)
+    return [run.record["status"] for run in runs]
 
 
 def in_a_line(error: Exception) -> str:

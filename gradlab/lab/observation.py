@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gradlab.gradients.hops import hop_rows
-from gradlab.gradients.jacobians import as_tables, jacobians
+from gradlab.gradients.jacobians import tables as jacobian_tables
 from gradlab.gradients.maps import gradient_map, map_rows
 from gradlab.gradients.measurement import Measurement
 from gradlab.gradients.probe import measure
@@ -17,14 +17,14 @@ from gradlab.grid import Point
 from gradlab.lab.evaluation import evaluate
 from gradlab.lab.tables import TABLES
 from gradlab.lab.training import Checkpoint
-from gradlab.models.seq2seq import Seq2Seq
+from gradlab.models.family import AnyModel
 from gradlab.tasks import Batch
 
 ATTENTION_EXAMPLES = 2
 
 
 def observe(
-    model: Seq2Seq, point: Point, batch: Batch, checkpoint: Checkpoint
+    model: AnyModel, point: Point, batch: Batch, checkpoint: Checkpoint
 ) -> dict[str, pd.DataFrame]:
     """Return the rows of every table that the point records, without step and length."""
     row, positions = evaluate(model, batch)
@@ -44,7 +44,7 @@ def observe(
     if point.record.hops:
         tables["hops"] = hop_rows(model, batch, measurement)
     if point.record.jacobians:
-        tables["jacobians"], tables["lyapunov"] = as_tables(jacobians(model, batch))
+        tables["jacobians"], tables["lyapunov"] = jacobian_tables(model, batch)
     return tables
 
 

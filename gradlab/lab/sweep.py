@@ -11,8 +11,9 @@ from pathlib import Path
 from loky import cpu_count
 
 from gradlab.errors import GradlabError, StoreError
-from gradlab.grid import Point, points
-from gradlab.lab.lanes import Event, Lane
+from gradlab.grid import Point, ineffective_keys, points
+from gradlab.lab.lanes import Event, Group, Lane
+from gradlab.lab.lockstep import groups
 from gradlab.lab.store import (
     ASIDE,
     DamagedRunError,
@@ -57,7 +58,10 @@ class Outcome:
 
 def expected_work(point: Point) -> float:
     """Return a rough relative duration of a run, for the order of runs and the time left."""
-    attention = 0.0 if point.model.attention == "none" else 1.0
+    idle = "model.attention" in ineffective_keys(point)
+    attention = 0.0 if idle or point.model.attention == "none" else 1.0
+    if point.model.kind == "transformer":
+        attention = float(point.model.layers)
     longest = max(point.task.length, *point.lengths)
     checkpoints = 2 + point.training.steps / point.record.every
     return (point.training.steps + 8 * checkpoints) * longest * (1 + attention * longest / 30)
@@ -127,9 +131,9 @@ def run_sweep(
     waiting = pending(scenario, stored)
     outcome = Outcome(skipped=len(stored), total=len(waiting), damaged=len(damaged))
     lanes = min(jobs or (1 if chosen == "cuda" else cpu_count()), len(waiting))
-    todo: queue.SimpleQueue[Point] = queue.SimpleQueue()
-    for point in waiting:
-        todo.put(point)
+    todo: queue.SimpleQueue[Group] = queue.SimpleQueue()
+    for group in groups(waiting, lanes):
+        todo.put(group)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     workers = [Lane(todo, events, out, chosen) for _ in range(lanes)]
     work, all_work = 0.0, sum(map(expected_work, waiting))

@@ -33,8 +33,9 @@ TABLES: dict[str, dict[str, str]] = {
     "gradients": {
         **_WHEN,
         **_STATE,
-        "path": "total; direct (no recurrence); exit edge bridge, values or keys; with .query what "
-        "passed at least one attention query",
+        "path": "total; direct (no recurrence); exit edge bridge, values, keys or output, by "
+        "decoder layer in a transformer (values.2); with .query what passed at least one "
+        "attention query",
         "norm_mean": f"{_NORM}, mean over examples",
         "norm_std": f"{_NORM}, standard deviation over examples",
         "norm_median": f"{_NORM}, median over examples",

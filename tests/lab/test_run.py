@@ -201,6 +201,27 @@ def test_evaluation_decodes_freely_and_forces_apart() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("attention", ["none", "additive"])
+@pytest.mark.parametrize("loss", ["mean", "last"])
+def test_a_run_whose_target_is_shorter_than_its_source(loss: str, attention: str) -> None:
+    at = point(
+        task__keep=2,
+        task__delay=1,
+        task__min_length=3,
+        task__reverse_source=True,
+        model__attention=attention,
+        training__teacher_forcing=0.5,
+        record__loss=loss,
+    )
+    tables = run_point(at).tables
+    assert set(tables["positions"]["position"]) == {1, 2}
+    for name in ("gradients", "maps", "hops"):
+        longest = tables[name].groupby("source_length")["position"].max()
+        assert longest.to_dict() == {3: 4, 6: 7}, name
+    assert set(tables["maps"]["target_position"]) == {1, 2}
+    assert bool((tables["gradients"].query("path == 'total'")["norm_mean"] > 0).all())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_an_untrained_run_measures_the_same_on_a_gpu(cell: str) -> None:
@@ -209,3 +230,12 @@ def test_an_untrained_run_measures_the_same_on_a_gpu(cell: str) -> None:
     assert on_gpu.record["device"] == "cuda"
     for name in ("gradients", "maps", "hops", "positions"):
         pd.testing.assert_frame_equal(on_cpu.tables[name], on_gpu.tables[name], rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("scope", ["global", "local_monotonic", "local_predictive"])
+def test_location_is_built_for_the_longest_source_measured(scope: str) -> None:
+    found = run_point(point(model__attention="location", model__scope=scope, task__delay=2))
+    assert found.weights["attention.location.weight"].shape == (8, 6)  # record.lengths to 6
+    assert found.record["structural_zeros"] == ["keys", "keys.query"]
+    rows = found.tables["gradients"]
+    assert bool((rows[rows["path"].isin(["keys", "keys.query"])]["norm_mean"] == 0).all())

@@ -238,6 +238,11 @@ def test_a_diverged_run_is_stored_and_counted(tmp_path: Path) -> None:
     assert stored_runs(tmp_path) == {each.run_id}
 
 
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no seeds trained in lockstep."""
+    monkeypatch.setattr("gradlab.lab.lockstep.most_together", lambda point: 1)
+
+
 def faulty() -> Callable[[Point, Path, str], tuple[str, str]]:
     """A stand-in for computing: length 4 kills its process, 3 raises, 2 is stored.
 
@@ -265,6 +270,7 @@ def faulty() -> Callable[[Point, Path, str], tuple[str, str]]:
 def test_runs_that_fail_are_told_at_once_not_stored_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    one_by_one(monkeypatch)
     monkeypatch.setattr(lanes, "compute_and_store", faulty())
     scenario = tiny({"task.length": [2, 3, 4], "seed": [0, 1]})
     told: list[Event] = []
@@ -302,6 +308,8 @@ def test_a_report_that_raises_ends_the_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "compute_and_store", faulty())
+
+    one_by_one(monkeypatch)
 
     def report(event: Event) -> None:
         raise BrokenPipeError

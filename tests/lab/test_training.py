@@ -11,8 +11,8 @@ from gradlab.grid import Point
 from gradlab.lab.evaluation import evaluate
 from gradlab.lab.run import build_model
 from gradlab.lab.training import Checkpoint, gradient_norm, train
+from gradlab.models.family import AnyModel
 from gradlab.models.loss import batch_loss
-from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model, Record, Task, Training
 from gradlab.tasks import probe_batch, training_batch
 
@@ -29,9 +29,9 @@ def point(model: dict[str, Any] | None = None, every: int = 2, **training: Any) 
     )
 
 
-def trained(at: Point) -> tuple[Seq2Seq, list[Checkpoint]]:
+def trained(at: Point) -> tuple[AnyModel, list[Checkpoint]]:
     model = build_model(at)
-    return model, list(train(model, at, CPU))
+    return model, list(train([model], [at], CPU))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_checkpoint_shows_the_model_before_the_update_of_its_step() -> None:
     at = point(steps=2, every=1)
     model = build_model(at)
     untouched = build_model(at).state_dict()
-    checkpoints = train(model, at, CPU)
+    checkpoints = train([model], [at], CPU)
     next(checkpoints)
     assert all(torch.equal(weight, untouched[name]) for name, weight in model.state_dict().items())
     next(checkpoints)
@@ -84,7 +84,7 @@ def test_steps_are_those_of_adam_on_clipped_gradients(clip: float) -> None:
 def test_the_gradient_norm_is_that_of_the_next_batch_before_clipping(clip: float) -> None:
     at = point(clip=clip, every=1, dtype="float64")
     model = build_model(at)
-    for checkpoint in train(model, at, CPU):
+    for checkpoint in train([model], [at], CPU):
         batch = training_batch(at.task, at.training.batch, at.seed, checkpoint.step)
         loss = batch_loss(model(batch).logits, batch)
         gradients = torch.autograd.grad(loss, list(model.parameters()))
