@@ -4,9 +4,11 @@ The map of the house, in the order in which things happen:
 
     scenario, draft          a TOML file -> what it says, overrides and all -> validated values
     schema, mistakes         what a scenario may say, and what to say when it does not
-    grid                     a scenario -> the points of its sweep, each with its run id
+    grid, combinations       a scenario -> the points of its sweep, each with its run id, or what
+                             cannot be combined
     tasks, seeding           copy and reverse batches, drawn by key
-    models                   cells and their adjoints, attention, the encoder-decoder, the loss
+    models                   cells and their adjoints, attention, the encoder-decoder, the loss;
+                             the synchronous model
     gradients                the total gradient at every encoder state, its parts, how far it came
     lab                      training, one run, the sweep of runs, the tables on disk
     plots                    tables -> figures
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from gradlab.lab.results import open_results as open
     from gradlab.lab.run import build_model, run_point
     from gradlab.models.seq2seq import Seq2Seq
+    from gradlab.models.synchronous import Synchronous
+    from gradlab.models.transformer import Transformer
     from gradlab.running import run
     from gradlab.scenario import load_scenario
     from gradlab.schema import Scenario
@@ -63,6 +67,8 @@ _HOME = {
     "draw_batch": "tasks",
     "probe_batch": "tasks",
     "Seq2Seq": "models.seq2seq",
+    "Synchronous": "models.synchronous",
+    "Transformer": "models.transformer",
     "Measurement": "gradients.measurement",
     "measure": "gradients.probe",
     "gradient_map": "gradients.maps",
@@ -90,6 +96,8 @@ __all__ = [  # noqa: RUF022
     "draw_batch",
     "probe_batch",
     "Seq2Seq",
+    "Synchronous",
+    "Transformer",
     "Measurement",
     "measure",
     "gradient_map",

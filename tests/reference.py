@@ -13,14 +13,17 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from gradlab.models.attention import SCORES
 from gradlab.models.cells import CELLS
+from gradlab.models.scopes import SCOPES
+from gradlab.models.scores import SCORES
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model
 from gradlab.tasks import Batch
@@ -42,6 +45,8 @@ TORCH_LAYERS: dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]] = {
 }
 EDGES = ("bridge", "values", "keys")
 STATE_NAMES = {"rnn": ("h",), "gru": ("h",), "lstm": ("h", "c")}
+SUFFIXES = {"forward": "", "backward": "_reverse"}
+"""What torch appends to the names of a direction's weights."""
 
 REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda nats: nats.mean(-1),
@@ -51,15 +56,71 @@ REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-ARCHITECTURES = [
+BRIDGES = ("initial", "every_step", "none")
+THOROUGH = ("none", "additive", "dot")
+"""With every bridge and cell. Other scores meet one of each for each timing, in turn: their own
+part is compared with its derivatives apart, and `verify` has every cell with every score. Bahdanau
+cosines go without a bridge: where s_0 is h_n, its cosine with itself has no gradient at all."""
+ARCHITECTURES: list[dict[str, Any]] = [
     {"attention": attention, "timing": timing, "bridge": bridge}
-    for attention in ("none", *SCORES)
-    for timing in ("bahdanau", "luong")[: 1 if attention == "none" else 2]
-    for bridge in ("initial", "every_step", "none")
+    for index, attention in enumerate(("none", *SCORES))
+    for turn, timing in enumerate(("bahdanau", "luong")[: 1 if attention == "none" else 2])
+    for bridge in (BRIDGES if attention in THOROUGH else (BRIDGES[index % 3 - turn - 1],))
     if (attention, bridge) != ("none", "none")
 ]
-"""Every encoder-decoder there is, cell aside."""
-MODELS = [{"cell": cell, **architecture} for cell in CELLS for architecture in ARCHITECTURES]
+"""Every encoder-decoder there is, cell and scope aside."""
+SCOPED: list[dict[str, Any]] = [
+    {
+        "cell": list(CELLS)[(index + turn) % 3],
+        "attention": attention,
+        "timing": timing,
+        "bridge": BRIDGES[(index // 2 + turn) % (2 if scope == "local_predictive" else 3)],
+        "scope": scope,
+        "window": 1 + index // 2 % 2,
+    }
+    for place, scope in enumerate(scope for scope in SCOPES if scope != "global")
+    for turn, timing in enumerate(("bahdanau", "luong"))
+    for index, attention in enumerate(SCORES)
+    if (place + turn + index) % 2 == 1
+]
+"""Local scopes, with each score in one timing; cells, bridges and windows take turns."""
+MODELS: list[dict[str, Any]] = [
+    *(
+        {"cell": cell, **architecture}
+        for turn, cell in enumerate(CELLS)
+        for index, architecture in enumerate(ARCHITECTURES)
+        if architecture["attention"] in THOROUGH or index % 3 == turn
+    ),
+    *SCOPED,
+]
+LONGEST = 64
+"""The most source steps of a test with attention "location"."""
+
+DEEP: list[dict[str, Any]] = [
+    {"cell": cell, "layers": layers, "bidirectional": two_way, "bridge": bridge, **attention}
+    for cell in CELLS
+    for layers in (1, 2)
+    for two_way in (False, True)
+    for bridge in ("initial", "every_step", "mean")
+    for attention in (
+        {"attention": "none"},
+        {"attention": "additive", "timing": "bahdanau"},
+        {"attention": "additive", "timing": "luong"},
+        {"attention": "dot", "timing": "bahdanau"},
+        {"attention": "additive", "timing": "luong", "input_feeding": True},
+    )
+    if layers > 1 or two_way or bridge == "mean" or "input_feeding" in attention
+    if not (two_way and attention["attention"] == "dot")
+]
+"""Layers, directions, the mean bridge and input feeding; those that `MODELS` lacks."""
+SOME_DEEP: list[dict[str, Any]] = [
+    *DEEP[:: len(DEEP) // 19],
+    {"cell": "gru", "layers": 2, "bidirectional": True, "attention": "general", "bridge": "none"},
+    {"cell": "rnn", "layers": 2, "scope": "local_predictive", "bridge": "initial"},
+    {"cell": "lstm", "layers": 2, "timing": "luong", "input_feeding": True, "attention": "cosine"},
+]
+SOME_DEEP[-1] |= {"bridge": "initial", "scope": "local_monotonic"}
+SOME_DEEP[-2] |= {"attention": "scaled_dot", "timing": "bahdanau"}
 
 TARGETS: dict[str, Callable[[list[int]], list[int]]] = {
     "copy": lambda data: data,
@@ -95,7 +156,7 @@ def make_batch(
 def build(symbols: int = 4, seed: int = 0, **spec: Any) -> Seq2Seq:
     """Return a small float64 model; `spec` are keys of `[model]`."""
     small = {"hidden": 4, "embedding": 3}
-    return Seq2Seq(Model.model_validate(small | spec), symbols, seed).double()
+    return Seq2Seq(Model.model_validate(small | spec), symbols, seed, LONGEST).double()
 
 
 def stack(modules: Sequence[M]) -> M:
@@ -132,9 +193,11 @@ def assert_close(
 class Taps:
     """Zeros added to what the gradient is wanted for.
 
-    states: to h, or to h and c, after each encoder step; each (c, n, H).
-    bridge: to the final state on its way into the decoder; each (c, H).
-    values, keys: to the states that attention reads and scores; (c, n, H).
+    states: to h, or to h and c, after each encoder step, for each layer and direction; each
+        (c, n, H).
+    bridge: to what each layer leaves on its way into the decoder; each (c, H), or (c, 2H) where the
+        encoder reads both ways.
+    values, keys: to the states that attention reads and scores; (c, n, H) or (c, n, 2H).
     """
 
     states: State
@@ -143,15 +206,18 @@ class Taps:
     keys: Tensor
 
     @staticmethod
-    def zeros(cell: str, copies: int, n: int, hidden: int) -> Taps:
+    def zeros(spec: Model, copies: int, n: int) -> Taps:
+        ways = 2 if spec.bidirectional else 1
+        hidden, width, count = spec.hidden, ways * spec.hidden, len(STATE_NAMES[spec.cell])
+
         def zero(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.float64, requires_grad=True)
 
         return Taps(
-            states=tuple(zero(copies, n, hidden) for _ in STATE_NAMES[cell]),
-            bridge=tuple(zero(copies, hidden) for _ in STATE_NAMES[cell]),
-            values=zero(copies, n, hidden),
-            keys=zero(copies, n, hidden),
+            states=tuple(zero(copies, n, hidden) for _ in range(spec.layers * ways * count)),
+            bridge=tuple(zero(copies, width) for _ in range(spec.layers * count)),
+            values=zero(copies, n, width),
+            keys=zero(copies, n, width),
         )
 
 
@@ -166,10 +232,14 @@ def times(factor: Tensor | float) -> Callable[[Tensor], Tensor]:
 
 @dataclass(frozen=True)
 class Crossing:
-    """What happens to the gradient at every edge that counts, and besides at every query edge."""
+    """What happens to the gradient at every edge that counts, and besides at some of them.
+
+    query: at every query edge. hop: at every time step of the encoder.
+    """
 
     counted: Callable[[Tensor], Tensor] = unchanged
     query: Callable[[Tensor], Tensor] = unchanged
+    hop: Callable[[Tensor], Tensor] = unchanged
 
 
 PLAIN = Crossing()
@@ -178,7 +248,7 @@ QUERIES_CUT = Crossing(query=times(0.0))
 
 @dataclass(frozen=True)
 class Result:
-    """One example, run alone: loss (c,), nats (c, k), logits (c, k, V), states each (c, n, H).
+    """One example, run alone: loss (c,), nats (c, k), logits (c, k, V), states as taps go to them.
 
     weights, contexts: one for each target step, (c, n) and (c, H); empty without attention.
     """
@@ -199,15 +269,32 @@ class Twin:
         self.weights = {
             name: value.detach().double().clone() for name, value in model.state_dict().items()
         }
-        self.encoder = self._cell("encoder")
-        self.decoder = self._cell("decoder")
+        self.attention = copy.deepcopy(model.attention)
+        self.directions = tuple(SUFFIXES)[: 2 if self.spec.bidirectional else 1]
+        self.encoders = [
+            {way: self._cell("encoder", f"l{layer}{SUFFIXES[way]}") for way in self.directions}
+            for layer in range(self.spec.layers)
+        ]
+        self.decoders = [self._cell("decoder", f"l{layer}") for layer in range(self.spec.layers)]
+        self.encoder, self.decoder = self.encoders[0]["forward"], self.decoders[0]
 
-    def _cell(self, name: str) -> nn.Module:
-        weight = self.weights[f"{name}.weight_ih_l0"]
+    def _cell(self, name: str, layer: str) -> nn.Module:
+        weight = self.weights[f"{name}.weight_ih_{layer}"]
         cell = TORCH_CELLS[self.spec.cell](weight.shape[1], self.spec.hidden).double()
         keys = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        cell.load_state_dict({key: self.weights[f"{name}.{key}_l0"] for key in keys})
+        cell.load_state_dict({key: self.weights[f"{name}.{key}_{layer}"] for key in keys})
         return cell.requires_grad_(False)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all encoder states: "h", "c", "h.1.backward", "h.2" ..."""
+        found = []
+        for layer in range(1, self.spec.layers + 1):
+            for way in self.directions:
+                for state in STATE_NAMES[self.spec.cell]:
+                    plain = state if layer == 1 else f"{state}.{layer}"
+                    found.append(plain if way == "forward" else f"{state}.{layer}.{way}")
+        return found
 
     def step(self, cell: nn.Module, x: Tensor, state: State) -> State:
         """Return the next state of a `torch.nn` cell as a tuple, for any cell."""
@@ -218,7 +305,7 @@ class Twin:
 
     def taps(self, batch: Batch, example: int, copies: int = 1) -> Taps:
         n = int(batch.source_lengths[example])
-        return Taps.zeros(self.spec.cell, copies, n, self.spec.hidden)
+        return Taps.zeros(self.spec, copies, n)
 
     def run(
         self,
@@ -240,23 +327,58 @@ class Twin:
         states = self.encode(batch, example, taps, crossing)
         still = self.encode(batch, example, nothing, crossing)
         leave = crossing.counted
-        values = leave((states if "values" in through else still)[0]) + taps.values
-        keys = leave((states if "keys" in through else still)[0]) + taps.keys
-        final = [part[:, -1] for part in (states if "bridge" in through else still)]
-        bridge = tuple(leave(part) + tap for part, tap in zip(final, taps.bridge, strict=True))
+        values = leave(self.top(states if "values" in through else still)) + taps.values
+        keys = leave(self.top(states if "keys" in through else still)) + taps.keys
+        left = self.leave_by_bridge(states if "bridge" in through else still, leave)
+        bridge = tuple(part + tap for part, tap in zip(left, taps.bridge, strict=True))
+        if "bridge.weight" in self.weights:
+            bridge = tuple(part @ self.weights["bridge.weight"].T for part in bridge)
         return self.decode(batch, example, reduction, states, bridge, values, keys, crossing)
 
+    def top(self, states: State) -> Tensor:
+        """Return h of the last layer, both directions side by side."""
+        count, ways = len(STATE_NAMES[self.spec.cell]), len(self.directions)
+        return torch.cat(states[-count * ways :: count], dim=-1)
+
+    def leave_by_bridge(self, states: State, leave: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """Return what each layer leaves to the decoder, h before c, (c, H) or (c, 2H)."""
+        count, found = len(STATE_NAMES[self.spec.cell]), []
+        for layer in range(self.spec.layers):
+            for state in range(count):
+                sides = []
+                for side in range(len(self.directions)):
+                    part = states[(layer * len(self.directions) + side) * count + state]
+                    if self.spec.bridge == "mean":
+                        sides.append(leave(part).mean(1))
+                    else:
+                        sides.append(leave(part[:, 0 if side else -1]))
+                found.append(torch.cat(sides, dim=-1))
+        return found
+
     def encode(self, batch: Batch, example: int, taps: Taps, crossing: Crossing = PLAIN) -> State:
-        """Return h, or h and c, after every step, each (c, n, H)."""
+        """Return h, or h and c, after every step, for every layer and direction, each (c, n, H)."""
         source = batch.source[example, : batch.source_lengths[example]]
-        state = tuple(torch.zeros_like(tap) for tap in taps.bridge)
-        history = []
-        for i, symbol in enumerate(source):
-            x = self.weights["source_embedding.weight"][symbol].expand(len(state[0]), -1)
-            state = self.step(self.encoder, x, tuple(map(crossing.counted, state)))
-            state = tuple(part + tap[:, i] for part, tap in zip(state, taps.states, strict=True))
-            history.append(state)
-        return tuple(torch.stack(part, dim=1) for part in zip(*history, strict=True))
+        copies, n, _ = taps.values.shape
+        embedded = self.weights["source_embedding.weight"]
+        inputs = [embedded[symbol].expand(copies, -1) for symbol in source]
+        left, found = list(taps.states), []
+        count = len(STATE_NAMES[self.spec.cell])
+        for cells in self.encoders:
+            above: list[list[Tensor]] = [[] for _ in range(n)]
+            for way in self.directions:
+                own, left = left[:count], left[count:]
+                state = tuple(torch.zeros_like(tap[:, 0]) for tap in own)
+                history = {}
+                for i in range(n) if way == "forward" else range(n - 1, -1, -1):
+                    moved = tuple(crossing.hop(crossing.counted(part)) for part in state)
+                    state = self.step(cells[way], inputs[i], moved)
+                    state = tuple(part + tap[:, i] for part, tap in zip(state, own, strict=True))
+                    history[i] = state
+                    above[i].append(crossing.counted(state[0]))
+                rows = [history[i] for i in range(n)]
+                found += [torch.stack(part, dim=1) for part in zip(*rows, strict=True)]
+            inputs = [torch.cat(parts, dim=-1) for parts in above]
+        return tuple(found)
 
     def decode(
         self,
@@ -271,25 +393,40 @@ class Twin:
     ) -> Result:
         """Read the target with teacher forcing."""
         target = batch.target[example, : batch.target_lengths[example]]
-        s = bridge if self.spec.bridge != "none" else tuple(torch.zeros_like(h) for h in bridge)
+        copies, hidden = len(values), self.spec.hidden
+        s = bridge if self.spec.bridge != "none" else self.zeros(copies) * self.spec.layers
+        count, fed = len(STATE_NAMES[self.spec.cell]), values.new_zeros(copies, hidden)
         previous = torch.tensor(self.symbols)  # BOS
-        logits, weights, contexts = [], [], []
+        logits: list[Tensor] = []
+        weights: list[Tensor] = []
+        contexts: list[Tensor] = []
 
         def read(state: State) -> Tensor:
             query = crossing.query(crossing.counted(state[0]))
-            alpha = torch.softmax(self.scores(query, keys), dim=-1)
+            scores, j = self.scores(query, keys), len(weights) + 1
+            alpha = self.attention_weights(scores, query, j, len(target))
             weights.append(alpha)
             contexts.append((alpha[:, :, None] * values).sum(1))
             return contexts[-1]
 
         for symbol in target:
-            inputs = [self.weights["target_embedding.weight"][previous].expand(len(s[0]), -1)]
+            inputs = [self.weights["target_embedding.weight"][previous].expand(copies, -1)]
             if self.reads_before:
-                inputs.append(read(s))
+                inputs.append(read(s[-count:]))
+            if self.feeds:
+                inputs.append(crossing.counted(fed))
             if self.spec.bridge == "every_step":
-                inputs.append(bridge[0])
-            s = self.step(self.decoder, torch.cat(inputs, dim=-1), tuple(map(crossing.counted, s)))
-            logits.append(self.logits(s[0], read(s) if self.reads_after else None))
+                inputs.append(bridge[-count])
+            x, after = torch.cat(inputs, dim=-1), list[Tensor]()
+            for layer, cell in enumerate(self.decoders):
+                before = tuple(map(crossing.counted, s[layer * count : (layer + 1) * count]))
+                after += self.step(cell, x, before)
+                x = crossing.counted(after[-count])
+            s = tuple(after)
+            top = s[-count:]
+            if self.reads_after:
+                fed = self.attentional_vector(top[0], read(top))
+            logits.append(self.output(fed if self.reads_after else top[0]))
             previous = symbol
         nats = torch.stack([self.nats(x, y) for x, y in zip(logits, target, strict=True)], dim=-1)
         loss, stacked = REDUCTIONS[reduction](nats), torch.stack(logits, dim=1)
@@ -303,12 +440,23 @@ class Twin:
     def reads_after(self) -> bool:
         return self.spec.attention != "none" and self.spec.timing == "luong"
 
-    def logits(self, h: Tensor, context: Tensor | None) -> Tensor:
-        """Return the logits (c, V) of a decoder state (c, H) and a context read after the step."""
-        if context is not None:
-            combined = torch.cat([context, h], dim=-1) @ self.weights["combine.weight"].T
-            h = torch.tanh(combined + self.weights["combine.bias"])
-        logits: Tensor = h @ self.weights["output.weight"].T + self.weights["output.bias"]
+    @property
+    def feeds(self) -> bool:
+        return self.reads_after and self.spec.input_feeding
+
+    def zeros(self, copies: int) -> State:
+        """Return a state of one layer that is zero."""
+        zero = torch.zeros(copies, self.spec.hidden, dtype=torch.float64)
+        return tuple(zero for _ in STATE_NAMES[self.spec.cell])
+
+    def attentional_vector(self, h: Tensor, context: Tensor) -> Tensor:
+        """Return a (c, H) of a decoder state (c, H) and a context read after the step."""
+        combined = torch.cat([context, h], dim=-1) @ self.weights["combine.weight"].T
+        return torch.tanh(combined + self.weights["combine.bias"])
+
+    def output(self, readout: Tensor) -> Tensor:
+        """Return the logits (c, V) of what is read out (c, H)."""
+        logits: Tensor = readout @ self.weights["output.weight"].T + self.weights["output.bias"]
         return logits
 
     def nats(self, logits: Tensor, symbol: Tensor) -> Tensor:
@@ -316,21 +464,67 @@ class Twin:
         return -torch.log_softmax(logits, dim=-1)[:, symbol]
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Return the scores (c, n) of one query (c, H)."""
-        if self.spec.attention == "additive":
-            key = keys @ self.weights["attention.key.weight"].T
-            asked = query @ self.weights["attention.query.weight"].T
-            energy = self.weights["attention.energy.weight"][0]
-            scores: Tensor = torch.tanh(key + asked[:, None]) @ energy
-            return scores
-        if self.spec.attention == "dot":
-            return (keys * query[:, None]).sum(-1)
-        raise NotImplementedError(f"write the twin of attention {self.spec.attention!r}")
+        """Return the scores (c, n) of one query (c, H).
+
+        A score that is not written out below is read by its own `forward`, one query at a time; it
+        is then for finite differences to judge.
+        """
+        asked = query[:, None]
+        if self.spec.attention in WRITTEN_SCORES:
+            weights = {key.removeprefix("attention."): w for key, w in self.weights.items()}
+            return WRITTEN_SCORES[self.spec.attention](asked, keys, weights)
+        assert self.attention is not None
+        scores: Tensor = self.attention(asked, self.attention.project_keys(keys))
+        return scores[:, 0]
+
+    def attention_weights(self, scores: Tensor, query: Tensor, j: int, k: int) -> Tensor:
+        """Return the weights (c, n) of the scores at target step j of k."""
+        if self.spec.scope == "global":
+            return torch.softmax(scores, dim=-1)
+        n, reach = scores.shape[-1], self.spec.window
+        if self.spec.scope == "local_monotonic":
+            inside = [i for i in range(n) if abs(Fraction(j * n, k) - (i + 1)) <= reach]
+            around = inside[0], n - 1 - inside[-1]
+            return functional.pad(torch.softmax(scores[:, inside], dim=-1), around)
+        square = self.weights["attention.position.weight"]
+        energy = self.weights["attention.position_energy.weight"][0]
+        centre = n * torch.sigmoid((torch.tanh(query @ square.T) * energy).sum(-1, keepdim=True))
+        away = torch.arange(1.0, n + 1, dtype=torch.float64) - centre
+        weights = torch.softmax(scores.masked_fill(away.abs() > reach, -torch.inf), dim=-1)
+        return weights * torch.exp(-(away**2) / (2 * (reach / 2) ** 2))
+
+
+def additive(q: Tensor, h: Tensor, w: dict[str, Tensor]) -> Tensor:
+    activation = torch.tanh(h @ w["key.weight"].T + q @ w["query.weight"].T)
+    return (activation * w["energy.weight"][0]).sum(-1)
+
+
+def concat(q: Tensor, h: Tensor, w: dict[str, Tensor]) -> Tensor:
+    pairs = torch.cat([h, q.expand(-1, h.shape[1], -1)], dim=-1)
+    return (torch.tanh(pairs @ w["concat.weight"].T) * w["energy.weight"][0]).sum(-1)
+
+
+def cosine(q: Tensor, h: Tensor, w: dict[str, Tensor]) -> Tensor:
+    squares = h.square().sum(-1) * q.square().sum(-1)
+    found = (h * q).sum(-1) / torch.where(squares == 0, 1.0, squares).sqrt()
+    return w["scale.weight"][0, 0] * torch.where(squares == 0, 0.0, found)
+
+
+WRITTEN_SCORES: dict[str, Callable[[Tensor, Tensor, dict[str, Tensor]], Tensor]] = {
+    "additive": additive,
+    "concat": concat,
+    "dot": lambda q, h, w: (h * q).sum(-1),
+    "scaled_dot": lambda q, h, w: (h * q).sum(-1) / q.shape[-1] ** 0.5,
+    "general": lambda q, h, w: (h @ w["general.weight"].T * q).sum(-1),
+    "cosine": cosine,
+    "location": lambda q, h, w: (q[:, 0] @ w["location.weight"].T)[:, : h.shape[1]],
+}
+"""Scores (c, n) of one query q (c, 1, H) and all states h (c, n, H), by formula."""
 
 
 def named(twin: Twin, state: Sequence[Tensor]) -> dict[str, Tensor]:
     """Name the tensors of a state whose first axis is the one copy that was run."""
-    return {name: part[0] for name, part in zip(STATE_NAMES[twin.spec.cell], state, strict=True)}
+    return {name: part[0] for name, part in zip(twin.names, state, strict=True)}
 
 
 def total_gradient(twin: Twin, batch: Batch, example: int, reduction: str) -> dict[str, Tensor]:
@@ -359,7 +553,7 @@ def length_gradient(twin: Twin, batch: Batch, example: int, reduction: str) -> d
 def step_gradients(twin: Twin, batch: Batch, example: int) -> list[tuple[State, State, Tensor]]:
     """Return, for the loss of each target step alone, the gradients of taps.
 
-    On the states (each (1, n, H)), on the bridge (each (1, H)), and on values and keys together.
+    On the states (each (1, n, H)), on the bridge (each (1, width)), and on values and keys both.
     """
     taps = twin.taps(batch, example)
     nats, count = twin.run(batch, example, "sum", taps).nats, len(taps.states)
@@ -367,7 +561,7 @@ def step_gradients(twin: Twin, batch: Batch, example: int) -> list[tuple[State, 
     rows = []
     for loss in nats[0]:
         found = torch.autograd.grad(loss, wanted, retain_graph=True, materialize_grads=True)
-        rows.append((found[:count], found[count : 2 * count], found[-2] + found[-1]))
+        rows.append((found[:count], found[count:-2], found[-2] + found[-1]))
     return rows
 
 
@@ -455,7 +649,7 @@ def finite_differences(
     unit = torch.eye(n * hidden, dtype=torch.float64)
     moves = torch.cat([m * h * unit for m in (1, 2, 3, -1, -2, -3)]).view(-1, n, hidden)
     gradients = {}
-    for index, name in enumerate(STATE_NAMES[twin.spec.cell]):
+    for index, name in enumerate(twin.names):
         taps = twin.taps(batch, example, copies=len(moves))
         states = (*taps.states[:index], moves, *taps.states[index + 1 :])
         with torch.no_grad():
@@ -554,12 +748,19 @@ def path_graph(twin: Twin, batch: Batch, example: int, reduction: str) -> Graph:
 
     def read(j: int, query_from: int) -> None:
         graph.add(("query", j), h, {("s", query_from): "query"})
-        graph.add(
-            ("scores", j),
-            lambda query, *keys: twin.scores(query[None], torch.stack(keys)[None])[0],
-            {("query", j): "", **{("key", i): "" for i in range(1, n + 1)}},
-        )
-        graph.add(("weights", j), lambda scores: scores.softmax(-1), {("scores", j): ""})
+        read_keys: dict[Node, str] = {("key", i): "" for i in range(1, n + 1)}
+        if spec.attention == "location":
+            read_keys = {}
+
+        def score(query: Tensor, *keys: Tensor) -> Tensor:
+            return twin.scores(query[None], torch.stack(keys or n * (query,))[None])[0]
+
+        def weigh(scores: Tensor, *query: Tensor) -> Tensor:
+            return twin.attention_weights(scores[None], torch.stack(query or (scores,)), j, k)[0]
+
+        graph.add(("scores", j), score, {("query", j): "", **read_keys})
+        by_query: dict[Node, str] = {("query", j): ""} if spec.scope == "local_predictive" else {}
+        graph.add(("weights", j), weigh, {("scores", j): "", **by_query})
         graph.add(
             ("context", j),
             lambda weights, *values: weights @ torch.stack(values),
@@ -594,8 +795,10 @@ def path_graph(twin: Twin, batch: Batch, example: int, reduction: str) -> Graph:
             read(j, j)
 
         def nats(s: Tensor, *context: Tensor, j: int = j) -> Tensor:
-            logits = twin.logits(h(s)[None], context[0][None] if context else None)
-            return twin.nats(logits, batch.target[example, j - 1])
+            readout = h(s)[None]
+            if context:
+                readout = twin.attentional_vector(readout, context[0][None])
+            return twin.nats(twin.output(readout), batch.target[example, j - 1])
 
         read_out: dict[Node, str] = {("context", j): ""} if twin.reads_after else {}
         graph.add(("nats", j), nats, {("s", j): "", **read_out})

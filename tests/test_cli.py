@@ -20,7 +20,7 @@ from tiny import fill, point, tiny
 
 from gradlab import __version__
 from gradlab.cli import main
-from gradlab.grid import AVAILABLE, Point, points
+from gradlab.grid import Point, points
 from gradlab.lab.lanes import Event, Lane
 from gradlab.lab.store import prepare, stored_runs
 from gradlab.lab.walkthrough import SYMBOLS, walk_through
@@ -160,8 +160,8 @@ def test_a_missing_scenario_lists_those_that_exist() -> None:
         ("task.length", '--set: expected KEY=VALUE, found "task.length"'),
         (
             "task.lenght=3",
-            "--set task.lenght: expected name, length, min_length, symbols or delay, "
-            'found "lenght"; did you mean task.length?',
+            "--set task.lenght: expected name, length, min_length, symbols, delay, reverse_source "
+            'or keep, found "lenght"; did you mean task.length?',
         ),
         (
             "training.lr='1e-3'",
@@ -186,14 +186,14 @@ def test_a_mistake_in_a_setting(tmp_path: Path, setting: str, message: str) -> N
 def test_mistakes_of_the_file_and_of_settings_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('title = "t"\n[task]\nname = "copy"\nlength = 0\n')
-    result = call("show", path, "--set", "training.stepz=3", "--set", "model.layers=2")
+    result = call("show", path, "--set", "training.stepz=3", "--set", "model.layers=0")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         f"gradlab: {path}: 3 mistakes\n"
-        "  --set training.stepz: expected steps, batch, optimizer, lr, clip, teacher_forcing or "
-        'dtype, found "stepz"; did you mean training.steps?\n'
+        "  --set training.stepz: expected steps, batch, optimizer, lr, weight_decay, clip, "
+        'teacher_forcing or dtype, found "stepz"; did you mean training.steps?\n'
         "  task.length: expected an integer of at least 1, found 0\n"
-        "  --set model.layers: 2 is not available yet; expected 1 for now\n"
+        "  --set model.layers: expected an integer of at least 1, found 0\n"
     )
 
 
@@ -241,12 +241,29 @@ def test_settings(settings: list[str], expected: dict[str, Any], tmp_path: Path)
 
 # trace
 
-ATTENTIONS = [name for name in AVAILABLE["model.attention"] if name != "none"]
+ATTENTIONS = ("additive", "dot")
+BRIDGES = ("initial", "every_step", "mean", "none")
 CELLS = ("gru", "rnn", "lstm")
-MODELS = [
+MODELS: list[dict[str, Any]] = [
     {"cell": cell, "attention": attention, "timing": timing, "bridge": bridge}
     for cell, attention, timing, bridge in itertools.product(
-        CELLS, ATTENTIONS, ("bahdanau", "luong"), AVAILABLE["model.bridge"]
+        CELLS, ATTENTIONS, ("bahdanau", "luong"), BRIDGES
+    )
+]
+MODELS += [
+    {"cell": cell, "attention": attention, "bridge": "every_step", "layers": 2, **more}
+    for cell, attention in itertools.product(CELLS, ("additive", "general"))
+    for more in (
+        {"timing": "bahdanau"},
+        {"timing": "luong", "input_feeding": True, "bidirectional": True},
+    )
+]
+MODELS += [
+    {"attention": attention, "timing": timing, "bridge": "initial", "cell": "gru", "scope": scope}
+    for attention, timing, scope in (
+        ("location", "bahdanau", "global"),
+        ("location", "luong", "local_monotonic"),
+        ("concat", "bahdanau", "local_predictive"),
     )
 ]
 MODELS += [
@@ -255,11 +272,12 @@ MODELS += [
 ]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(model.values()))
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
 def test_the_shapes_of_a_trace_agree_with_their_symbols(model: dict[str, Any]) -> None:
     each = point(model=model, task={"length": 5, "delay": 2, "symbols": 6}, training={"batch": 9})
-    sizes = {"B": 9, "n": 7, "k": 5, "H": 4, "E": 3, "V": 6}
+    sizes = {"B": 9, "n": 7, "k": 5, "H": 4, "E": 3, "V": 6, "heads": 4}
     assert sizes.keys() == SYMBOLS.keys()
+    sizes["2H"] = 8  # both directions
     rows = walk_through(each)
     for row in rows:
         letters = [letter for letter in row.symbols.strip("()").split(", ") if letter]

@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "gradlab"
 
 # What each module or folder of gradlab may import of it, besides itself.
-SCENARIO = {"errors", "limits", "schema", "mistakes", "grid", "draft", "scenario"}
+SCENARIO = {"errors", "limits", "schema", "mistakes", "combinations", "grid", "draft", "scenario"}
 INNER = SCENARIO | {"seeding", "tasks", "models", "gradients"}
 STORED = {"lab.tables", "lab.store", "lab.results"}
 ALLOWED: dict[str, set[str]] = {
@@ -23,7 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "seeding": {"errors"},
     "schema": {"errors"},
     "mistakes": {"errors", "schema"},
-    "grid": {"errors", "schema", "mistakes", "limits"},
+    "combinations": {"errors", "schema", "mistakes", "limits"},
+    "grid": {"errors", "schema", "mistakes", "combinations"},
     "draft": {"errors", "schema", "mistakes", "limits", "grid"},
     "scenario": {"errors", "schema", "mistakes", "grid", "draft"},
     "tasks": {"errors", "seeding", "schema"},

@@ -11,6 +11,10 @@ EXIT_EDGES = ("bridge", "values", "keys", "output")
 """The ways out of an encoder; a path is `edge[.layer][.query]`, or "total" or "direct"."""
 
 
+DIRECTIONS = ("forward", "backward")
+"""The ways in which an encoder may read; a two-way encoder's states come in this order."""
+
+
 def is_edge(path: str) -> bool:
     """Return whether a path is all that leaves by one exit edge; such paths split the total."""
     return path not in ("total", "direct") and not path.endswith(".query")
@@ -44,9 +48,10 @@ class Measurement:
 
     vectors: path -> state -> (..., batch, n, hidden) float64, with the paths "total", "direct"
         and, where they were asked for, "bridge", "values", "keys" and each with ".query", the part
-        that passes at least one attention query (no such paths without attention); states as
-        `Place.name` writes them: "h" and, for the LSTM, "c". dL/dc holds h of the same step
-        fixed, and dL/dh holds c fixed.
+        that passes at least one attention query (no such paths without attention), or "output"
+        alone for a synchronous model, or values and keys by decoder layer ("values.1") for a
+        transformer; states as `Place.name` writes them: "h" and, for the LSTM, "c". dL/dc holds h
+        of the same step fixed, and dL/dh holds c fixed.
     length: state -> d', shaped as the vectors: sum over path lengths m of m times what came over m
         edges. Its share of the total is the effective path length.
     absent: the paths that this model does not have; their vectors are zero by structure.

@@ -1,15 +1,17 @@
-"""One training step by cell, attention and length: python tests/bench/step.py
+"""One training step by cell, attention and length: python tests/bench/step.py [--seeds]
 
 Forward, backward, clipping and Adam of batch 64, hidden 64, float32, one thread. gradlab's model
 against the usual loop over torch's cells, and without attention against torch's fused layers for
 encoder and decoder, which teacher forcing allows. Milliseconds: median [least, greatest] of rounds
-in which they take turns; ratios are round by round.
+in which they take turns; ratios are round by round. With --seeds instead: how much faster a seed
+trains in lockstep with others than alone, which is what gradlab/lab/lockstep.py goes by.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -18,6 +20,8 @@ from trainers import Trainer, gradlab_loss
 from usual import FusedSeq2Seq, UsualSeq2Seq
 
 from gradlab import Point, build_model, load_scenario, points
+from gradlab.lab.training import backward
+from gradlab.tasks import training_batch
 
 CELLS = ("rnn", "gru", "lstm")
 MODELS = (
@@ -91,12 +95,48 @@ def compare(at: Point, label: str, rounds: int) -> None:
     print("".join(cells))
 
 
+def seeds_in_lockstep(at: Point, count: int) -> Work:
+    """Return one training step of `count` seeds, their forward and backward passes in one."""
+    models = [build_model(replace(at, seed=seed)) for seed in range(count)]
+    optimizers = [torch.optim.Adam(model.parameters(), fused=True) for model in models]
+    batches = [training_batch(at.task, at.training.batch, seed, 0) for seed in range(count)]
+
+    def step() -> None:
+        backward(models, batches, lockstep=True)
+        for model, optimizer in zip(models, optimizers, strict=True):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+    return step
+
+
+def compare_seeds(rounds: int) -> None:
+    """Print the speed of a seed in a group over that alone, by cell, attention, size and length."""
+    counts = (1, 2, 4, 8)
+    print("A seed's training steps a second in lockstep with others, over alone\n")
+    print(f"{'':44}" + "".join(f"{f'{count} seeds':>20}" for count in counts[1:]))
+    sizes = itertools.product(("gru", "lstm"), MODELS[:3], (16, 64, 128), (20, 50, 100))
+    for cell, (attention, timing), hidden, n in sizes:
+        at = point(cell, attention, timing, n)
+        at = replace(at, model=at.model.model_copy(update={"hidden": hidden}))
+        took = take_turns({str(count): seeds_in_lockstep(at, count) for count in counts}, rounds)
+        each = {c: [seconds / c for seconds in took[str(c)]] for c in counts}
+        named = attention if attention == "none" else f"{attention} {timing}"
+        label = f"{cell}, {named}, hidden {hidden}, n = {n}"
+        cells = "".join(f"{ratios(each[1], each[count], 2):>20}" for count in counts[1:])
+        print(f"{label:44}{cells}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a training step costs.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="short, to see that it runs")
+    parser.add_argument("--seeds", action="store_true", help="compare groups of seeds instead")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.seeds:
+        compare_seeds(asked.rounds)
+        return
     models = [(cell, *model) for cell, model in itertools.product(CELLS, MODELS)]
     for model in models:
         check(point(*model, n=6, small=True))

@@ -59,7 +59,8 @@ Prepare = Callable[[list[Point]], Runs]
 
 
 def usual_loss(model: nn.Module, batch: Batch) -> Tensor:
-    logits, _ = model(batch)
+    """Return the loss; the usual loop retains the gradient of every encoder state, as is usual."""
+    logits, _ = model(batch, watch=True)
     return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
 
 

@@ -170,7 +170,8 @@ class FusedSeq2Seq(nn.Module):
         self.to(getattr(torch, point.training.dtype))
         self.load_state_dict(build_model(point).state_dict())
 
-    def forward(self, batch: Batch) -> tuple[Tensor, None]:
+    def forward(self, batch: Batch, watch: bool = False) -> tuple[Tensor, None]:
+        """Return the logits; there are no states by step to watch."""
         _, last = self.encoder(self.source_embedding(batch.source))
         states, _ = self.decoder(self.target_embedding(batch.decoder_input), last)
         return self.output(states), None

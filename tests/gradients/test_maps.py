@@ -17,9 +17,10 @@ from gradlab.errors import GradlabError
 from gradlab.gradients import maps
 from gradlab.gradients.hops import hop_rows
 from gradlab.gradients.maps import gradient_map, safe_norm, target_gradients
+from gradlab.gradients.paths import encoder_sizes
 from gradlab.gradients.probe import measure
 from gradlab.limits import hops_bytes, map_bytes
-from gradlab.models.attention import SCORES
+from gradlab.models.scores import SCORES
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.tasks import TASKS, Batch
 
@@ -186,6 +187,30 @@ def test_memory_is_estimated_from_above_and_in_its_order(
         hop_rows(model, batch, measured)
     mapped = examples * map_bytes(n, n, hidden, states)
     hopped = examples * hops_bytes(n, hidden, states)
+    assert mapped / 8 < mapping.most < 1.05 * mapped
+    assert hopped / 4 < hopping.most < 1.05 * hopped
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"layers": 2},
+        {"layers": 2, "bidirectional": True},
+        {"layers": 2, "bidirectional": True, "cell": "lstm", "timing": "luong"},
+        {"bidirectional": True},
+    ],
+    ids=label,
+)
+def test_memory_of_layers_and_directions_is_estimated_from_above(spec: Spec) -> None:
+    n, hidden = 24, 16
+    model, batch = build(hidden=hidden, **spec), make_batch("copy", [n] * 3)
+    measured, sizes = measure(model, batch, paths=False), encoder_sizes(model)
+    with LiveBytes() as mapping:
+        gradient_map(model, batch)
+    with LiveBytes() as hopping:
+        hop_rows(model, batch, measured)
+    mapped = 3 * map_bytes(n, n, hidden, *sizes)
+    hopped = 3 * hops_bytes(n, hidden, *sizes)
     assert mapped / 8 < mapping.most < 1.05 * mapped
     assert hopped / 4 < hopping.most < 1.05 * hopped
 

@@ -34,9 +34,10 @@ from gradlab.gradients.verify import (
     rows,
     verify,
 )
-from gradlab.models.attention import SCORES, Score
+from gradlab.models.attention import Score
 from gradlab.models.cells import CELLS, RNN, Coefficients, Gates, State
 from gradlab.models.comparisons import Additive
+from gradlab.models.scores import SCORES
 
 NAMES = {holds: [f.name for f in rows() if f.holds is holds] for holds in (True, False)}
 
@@ -146,7 +147,11 @@ def test_a_broken_score_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Additive, "gradients", wrong)
     failed = failures(verify(cases=1))
-    assert failed == {"additive score", *(f"{cell}, additive" for cell in CELLS)}
+    assert failed == {
+        f"{start}{name}{end}"
+        for name in ("additive", "concat")
+        for start, end in (("", " score"), *((f"{cell}, ", "") for cell in CELLS))
+    }
 
 
 def test_a_broken_mask_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +223,6 @@ def test_a_new_cell_and_a_new_score_are_checked_the_day_they_arrive(
 
     class HalfDot(Score):
         """e = q . h / 2, and nothing by hand."""
-
-        def __init__(self, hidden: int) -> None:
-            super().__init__()
 
         def forward(self, query: Tensor, projected_keys: Tensor) -> Tensor:
             return query @ projected_keys.mT / 2

@@ -19,9 +19,10 @@ from reference import (
 )
 from torch import Tensor
 
-from gradlab.models.attention import SCORES, Score
+from gradlab.models.attention import Score
 from gradlab.models.decoder_adjoint import TargetRows, pull_back_targets
 from gradlab.models.layers import draw_parameters
+from gradlab.models.scores import SCORES
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.tasks import Batch
 
@@ -61,7 +62,7 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 def score_of(name: str, seed: int = 0) -> Score:
-    score = SCORES[name](3)
+    score = SCORES[name](3, 3, 4)
     draw_parameters(score, seed)
     return score.double()
 
