@@ -9,7 +9,7 @@ steps a second with 8 seeds as with one, of 64 units 1.2 times with 4, of 128 un
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gradlab.grid import Point
 
@@ -32,17 +32,21 @@ def most_together(point: Point) -> int:
     return 8 if state <= SMALL else 4 if state <= LARGE else 1
 
 
-def groups(points: Sequence[Point], lanes: int) -> list[tuple[Point, ...]]:
+def groups(
+    points: Sequence[Point], lanes: int, work: Callable[[Point], float]
+) -> list[tuple[Point, ...]]:
     """Return the points in groups to be computed one after the other, in the order of the points.
 
-    Points of a group differ in their seeds alone. No group is larger than an even share of `lanes`.
+    Points of a group differ in their seeds alone. work: what a point takes, in any unit. Of several
+    lanes no group takes more than half of one's share, or they would not end at about one time.
     """
-    share = -(-len(points) // max(1, lanes))
+    whole = sum(map(work, points))
+    share = whole / (2 * lanes) if lanes > 1 else whole
     experiments: defaultdict[str, list[Point]] = defaultdict(list)
     for point in points:
         experiments[repr({**point.config, "seed": None})].append(point)
     found = []
     for same in experiments.values():
-        size = min(most_together(same[0]), share)
+        size = max(1, min(most_together(same[0]), int(share / work(same[0]))))
         found += [tuple(same[i : i + size]) for i in range(0, len(same), size)]
     return found

@@ -16,7 +16,7 @@ from gradlab.lab.lockstep import groups, most_together
 from gradlab.lab.results import open_results
 from gradlab.lab.run import Run, run_point, run_points
 from gradlab.lab.store import read_table, run_folder, stored_runs
-from gradlab.lab.sweep import run_sweep
+from gradlab.lab.sweep import expected_work, run_sweep
 from gradlab.lab.tables import TABLES
 
 MODELS = [
@@ -123,14 +123,15 @@ def test_who_is_grouped() -> None:
 def test_groups_are_seeds_of_one_experiment_and_no_larger_than_a_lane_needs() -> None:
     several = points(tiny({"model.cell": ["gru", "rnn"], "seed": [0, 1, 2, 3, 4]}))
     shuffled = sorted(several, key=lambda point: (point.seed, point.model.cell))
-    found = groups(shuffled, 2)
+    found = groups(shuffled, 1, lambda point: 1.0)
     assert sorted(point.run_id for group in found for point in group) == sorted(
         point.run_id for point in several
     )
     assert [len(group) for group in found] == [4, 1, 4, 1]
+    assert [len(group) for group in groups(shuffled, 2, lambda point: 1.0)] == [2, 2, 1] * 2
     assert all(len({replace(point, seed=0).run_id for point in group}) == 1 for group in found)
-    assert [len(group) for group in groups(several[:4], 4)] == [1, 1, 1, 1]
-    assert groups([], 0) == []
+    assert [len(group) for group in groups(several[:4], 4, expected_work)] == [1, 1, 1, 1]
+    assert groups([], 0, expected_work) == []
 
 
 def test_a_sweep_in_groups_stores_the_runs_one_by_one(
