@@ -100,10 +100,15 @@ class MultiHeadAttention(Layer):
         self.in_proj_weight.copy_(uniform(shape, bound, seed, f"{name}.in_proj_weight"))
         nn.init.zeros_(self.in_proj_bias)
 
-    def to_itself(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each step of x (..., batch, time, hidden) to the steps of x; as `forward`."""
-        q, k, v = map_rows(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-        return self._attend(q, k, v, mask)
+    def to_itself(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return what each step of x (..., batch, time, hidden) reads of the steps of x.
+
+        As `forward`, by torch's fused attention, which keeps no weights. Each step sees some key.
+        """
+        q, k, v = map(
+            self._by_head, map_rows(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        )
+        return self._read(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
 
     def forward(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
@@ -119,10 +124,18 @@ class MultiHeadAttention(Layer):
         return self._attend(q, k, v, mask)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in (q, k, v))
+        q, k, v = map(self._by_head, (q, k, v))
         weights = masked_softmax(q @ (k * k.shape[-1] ** -0.5).mT, mask)
-        read = self.out_proj((weights @ v).transpose(-3, -2).flatten(-2))
-        return read, weights
+        return self._read(weights @ v), weights
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """View (..., time, hidden) as (..., heads, time, hidden / heads)."""
+        split: Tensor = x.unflatten(-1, (self.heads, -1))
+        return split.transpose(-3, -2)
+
+    def _read(self, by_head: Tensor) -> Tensor:
+        read: Tensor = self.out_proj(by_head.transpose(-3, -2).flatten(-2))
+        return read
 
 
 class EncoderLayer(nn.Module):
@@ -137,7 +150,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return the states of the next layer, (..., batch, n, hidden) as x; mask: `key_mask`."""
-        x = x + self.self_attn.to_itself(self.norm1(x), mask)[0]
+        x = x + self.self_attn.to_itself(self.norm1(x), mask)
         residual: Tensor = x + self.linear2(torch.relu(self.linear1(self.norm2(x))))
         return residual
 
@@ -157,7 +170,7 @@ class DecoderLayer(nn.Module):
         """Return x (..., batch, k, hidden) after self-attention, and the queries that it asks."""
         k = x.shape[-2]
         earlier = torch.ones(k, k, dtype=torch.bool, device=x.device).tril()
-        x = x + self.self_attn.to_itself(self.norm1(x), earlier)[0]
+        x = x + self.self_attn.to_itself(self.norm1(x), earlier)
         return x, self.norm2(x)
 
     def after(self, x: Tensor, read: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ The names of the weights are those of `gradlab`, but for the `_l0` that torch's 
 from __future__ import annotations
 
 import torch
+from other_scores import OTHERS, Score
 from torch import Tensor, nn
 
 from gradlab.grid import Point
@@ -20,17 +21,14 @@ Memory = tuple[Tensor, Tensor]
 """The encoder's states (batch, n, hidden), as values and as the attention wants them as keys."""
 
 
-class AdditiveAttention(nn.Module):
+class AdditiveAttention(Score):
     """v . tanh(W1 h_i + W2 q), with the keys W1 h_i projected anew at every target step."""
 
     def __init__(self, hidden: int) -> None:
-        super().__init__()
+        super().__init__(hidden)
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.energy = nn.Linear(hidden, 1, bias=False)
-
-    def prepare(self, states: Tensor) -> Tensor:
-        return states
 
     def project(self, prepared: Tensor) -> Tensor:
         keys: Tensor = self.key(prepared)
@@ -52,23 +50,20 @@ class HoistedAttention(AdditiveAttention):
         return prepared
 
 
-class DotAttention(nn.Module):
+class DotAttention(Score):
     """q . h_i."""
-
-    def prepare(self, states: Tensor) -> Tensor:
-        return states
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
         return torch.bmm(prepared, query.unsqueeze(-1)).squeeze(-1)
 
 
-def attention(name: str, hidden: int, hoisted: bool) -> AdditiveAttention | DotAttention | None:
+def attention(name: str, hidden: int, hoisted: bool) -> Score | None:
     """Return the attention of this name; `hoisted` projects additive keys once a pass."""
     if name == "none":
         return None
-    if name == "dot":
-        return DotAttention()
-    return HoistedAttention(hidden) if hoisted else AdditiveAttention(hidden)
+    if name == "additive" and hoisted:
+        return HoistedAttention(hidden)
+    return {"additive": AdditiveAttention, "dot": DotAttention, **OTHERS}[name](hidden)
 
 
 class UsualSeq2Seq(nn.Module):
