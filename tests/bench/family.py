@@ -1,9 +1,9 @@
 """A training step of the rest of the family: python tests/bench/family.py
 
-Each score against the usual loop, a synchronous model against a loop over torch's cell, and a
-transformer against `torch.nn.Transformer`: batch 64, hidden 64, float32, one thread. Gradients of
-the first step are asserted equal in float64 first, but for the transformer's, whose weights have
-other names there (the tests compare it layer by layer).
+Each score and deeper models against the usual loop, a synchronous model against a loop over torch's
+cell, and a transformer against `torch.nn.Transformer`: batch 64, hidden 64, float32, one thread.
+Gradients of the first step are asserted equal in float64 first, of deeper models the losses of a few
+steps; not the transformer's, whose weights have other names there (the tests compare its layers).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from deep import UsualDeep
 from step import check, point
 from timing import ROUNDS, Work, ratios, spread, take_turns
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from usual import UsualSeq2Seq, starting_weights
 from gradlab import Point, build_model
 from gradlab.tasks import Batch
 
+DEEP = (("bahdanau", 2, False), ("luong", 2, False), ("luong", 1, True), ("luong", 2, True))
+"""Timing, layers, input feeding."""
 SCORES = ("additive", "concat", "dot", "scaled_dot", "general", "cosine")
 
 
@@ -71,10 +74,19 @@ class TorchTransformer(nn.Module):
         return self.output(self.body(source, target, tgt_mask=causal, tgt_is_causal=True)), None
 
 
-def of_kind(kind: str, n: int, layers: int = 1) -> Point:
-    at = point("gru", "none", "bahdanau", n)
-    changed = {"kind": kind, "layers": layers, "hidden": 64}
+def changed_model(at: Point, changed: dict[str, object]) -> Point:
     return replace(at, model=at.model.model_copy(update=changed))
+
+
+def of_kind(kind: str, n: int, layers: int = 1) -> Point:
+    return changed_model(point("gru", "none", "bahdanau", n), {"kind": kind, "layers": layers})
+
+
+def agree(at: Point) -> None:
+    """Assert that a deep model and its plain loop have the same losses over a few steps."""
+    ours, theirs = Trainer(at, build_model(at), gradlab_loss), Trainer(at, UsualDeep(at))
+    for number in range(3):
+        torch.testing.assert_close(ours.step(number), theirs.step(number), rtol=1e-7, atol=0)
 
 
 def compare(label: str, at: Point, other: nn.Module, rounds: int) -> None:
@@ -100,6 +112,12 @@ def main() -> None:
                 check(point("gru", score, timing, 6, small=True))
                 at = point("gru", score, timing, n)
                 compare(f"{score}, {timing}, n = {n}", at, UsualSeq2Seq(at), asked.rounds)
+        for timing, layers, feeds in DEEP:
+            changed: dict[str, object] = {"layers": layers, "input_feeding": feeds}
+            agree(changed_model(point("gru", "additive", timing, 6, small=True), changed))
+            at = changed_model(point("gru", "additive", timing, n), changed)
+            named = f"{timing}, feeding" if feeds else timing
+            compare(f"{layers} layers, {named}, n = {n}", at, UsualDeep(at), asked.rounds)
         at = of_kind("synchronous", n)
         compare(f"synchronous, n = {n}", at, UsualSynchronous(at), asked.rounds)
         for layers in (1, 2):
