@@ -2,8 +2,8 @@
 
 Each score and deeper models against the usual loop, a synchronous model against a loop over torch's
 cell, and a transformer against `torch.nn.Transformer`: batch 64, hidden 64, float32, one thread.
-Gradients of the first step are asserted equal in float64 first, of deeper models the losses of a few
-steps; not the transformer's, whose weights have other names there (the tests compare its layers).
+Gradients of the first step are asserted equal in float64 first, of deeper models the first losses;
+not the transformer's, whose weights have other names there (the tests compare its layers).
 """
 
 from __future__ import annotations
