@@ -13,7 +13,7 @@ from gradlab.gradients.formulas.result import (
     Result,
 )
 
-WIDTH, NAME, FORMULA = 100, 22, 50
+WIDTH, NAME, FORMULA = 100, 23, 49
 HOLDING, CIRCULATING = (
     (("autograd", 9), ("differences", 12)),
     (("min", 7), ("median", 7), ("max", 7)),
