@@ -19,6 +19,8 @@ from gradlab.schema import TABLES, Model, Record, Scenario, Task, Training
 NUMERICS_VERSION: Final = 2  # raised when the same config would give other numbers
 MAX_POINTS: Final = 100_000
 
+OF_ATTENTION: Final = ("model.timing", "model.input_feeding", "model.scope", "model.window")
+
 # Where this key has this value, these keys have no effect.
 IDLE: Final[tuple[tuple[str, object, tuple[str, ...]], ...]] = (
     (
@@ -26,10 +28,7 @@ IDLE: Final[tuple[tuple[str, object, tuple[str, ...]], ...]] = (
         "synchronous",
         (
             "model.attention",
-            "model.timing",
-            "model.input_feeding",
-            "model.scope",
-            "model.window",
+            *OF_ATTENTION,
             "model.bridge",
             "model.heads",
             "model.feedforward",
@@ -44,21 +43,14 @@ IDLE: Final[tuple[tuple[str, object, tuple[str, ...]], ...]] = (
             "model.embedding",
             "model.bidirectional",
             "model.attention",
-            "model.timing",
-            "model.input_feeding",
-            "model.scope",
-            "model.window",
+            *OF_ATTENTION,
             "model.bridge",
             "model.init",
             "model.gain",
         ),
     ),
     ("model.kind", "seq2seq", ("model.heads", "model.feedforward")),
-    (
-        "model.attention",
-        "none",
-        ("model.timing", "model.input_feeding", "model.scope", "model.window"),
-    ),
+    ("model.attention", "none", OF_ATTENTION),
     ("model.timing", "bahdanau", ("model.input_feeding",)),
     ("model.scope", "global", ("model.window",)),
     ("model.init", "torch", ("model.gain",)),

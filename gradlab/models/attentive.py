@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,12 +28,20 @@ from torch.autograd.function import once_differentiable
 from gradlab.models.cells import CELLS, Cell, Gates, State
 from gradlab.models.comparisons import Comparison
 from gradlab.models.recurrence import stack, states_before
-from gradlab.models.rows import Rows, as_rows, map_steps, steps, weight_gradients
+from gradlab.models.rows import (
+    Edge,
+    Rows,
+    as_rows,
+    given,
+    map_steps,
+    shaped_as,
+    steps,
+    value_gradients,
+    weight_gradients,
+)
 from gradlab.models.scopes import Scope
 from gradlab.models.trace import Counted
 from gradlab.models.weighing import Weighing
-
-Edge = Callable[[Tensor], Tensor]
 
 
 class Weights(NamedTuple):
@@ -151,8 +158,8 @@ def _plus(a: Tensor, b: Tensor | None) -> Tensor:
 class AttentiveScan(torch.autograd.Function):
     """The states s_1 .. s_k, then scores, weights, contexts and the cell's whole input p + W_c c.
 
-    Takes the cell's name; what makes a comparison of keys, a bound of the queries and its weights;
-    the scope; what to do at counted edges; the mask (..., batch, 1 or k, n); p (..., batch, k,
+    Takes the cell's name; what makes a comparison of a number of queries, keys and its weights; the
+    scope; what to do at counted edges; the mask (..., batch, 1 or k, n); p (..., batch, k,
     gates * hidden); projected keys and values (..., batch, n, features); W_c, W_q or None, W_hh,
     b_hh; s_0; the weights of the scope and the comparison. The whole input passes no gradient on.
     """
@@ -172,7 +179,7 @@ class AttentiveScan(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.cell, ctx.compare, ctx.counted = CELLS[name], compare, counted
         ctx.scope, ctx.mask = scope, mask
-        rows = ctx.rows = Rows(projected.shape[:-2], _given(weights[0]))
+        rows = ctx.rows = Rows(projected.shape[:-2], given(weights[0]))
         loop, first = AttentiveScan.loop(ctx, projected.shape[-2], keys, values, *weights)
         decoded = loop.run(rows.split_steps(projected), first)
         kept = *decoded.states, *decoded[1:4], *decoded.gates
@@ -191,7 +198,7 @@ class AttentiveScan(torch.autograd.Function):
         rows: Rows = ctx.rows
         context, query, hh, bias_hh, *rest = weights
         first, own = rest[: len(ctx.cell.states)], rest[len(ctx.cell.states) :]
-        own_rows, count = [rows.weight(_given(w)) for w in own], len(ctx.scope.layer_names)
+        own_rows, count = [rows.weight(given(w)) for w in own], len(ctx.scope.layer_names)
         mask = rows.split_steps(ctx.mask.expand(*rows.batch, -1, -1))
         loop = Loop(
             ctx.cell,
@@ -199,13 +206,13 @@ class AttentiveScan(torch.autograd.Function):
             ctx.scope.weighing(mask, *own_rows[:count]),
             rows.split(values),
             Weights(
-                rows.weight(_given(context)),
+                rows.weight(given(context)),
                 None if query is None else rows.weight(query),
-                rows.weight(_given(hh)),
-                _given(bias_hh).reshape(rows.replicas, -1),
+                rows.weight(given(hh)),
+                given(bias_hh).reshape(rows.replicas, -1),
             ),
         )
-        return loop, tuple(rows.split(_given(part)) for part in first)
+        return loop, tuple(rows.split(given(part)) for part in first)
 
     @staticmethod
     @once_differentiable
@@ -217,15 +224,9 @@ class AttentiveScan(torch.autograd.Function):
         loop, first = AttentiveScan.loop(ctx, len(alpha), *tensors)
         decoded = Decoded(kept[:count], scores, alpha, context, context, tuple(gates))
         entering = [None if part is None else rows.split_steps(part) for part in g[:-1]]
-        edges = (_same, _same)
-        if ctx.counted is not None:
-            edges = (partial(rows.cross, ctx.counted.time), partial(rows.cross, ctx.counted.query))
-        pulled = loop.pull_back(decoded, first, entering, edges)
+        pulled = loop.pull_back(decoded, first, entering, rows.crossings(ctx.counted))
         before = states_before(first, decoded.states)[0]
-        d_alpha, d_context = (
-            part.permute(1, 2, 3, 0).flatten(0, 1) for part in (alpha, pulled.d_context)
-        )
-        d_values = torch.bmm(d_alpha, d_context.mT).view_as(loop.values)
+        d_values = value_gradients(alpha, pulled.d_context, loop.values)
         d_keys, *d_compared = loop.comparison.gradients()
         wanted = ctx.needs_input_grad[-len(tensors) + 2 :]  # not when measuring
         of_context, of_query, of_hh = (
@@ -239,18 +240,6 @@ class AttentiveScan(torch.autograd.Function):
         weights = of_context[0], of_query[0], *of_hh
         d_own = *loop.weighing.gradients(), *d_compared
         d_weights = (*weights, *map(rows.join, pulled.first), *d_own)
-        shaped = (
-            None if d is None else d.reshape(_given(tensor).shape)
-            for d, tensor in zip(d_weights, tensors[2:], strict=True)
-        )
+        shaped = shaped_as(d_weights, tensors[2:])
         each = rows.join_steps(pulled.dp), rows.join(d_keys), rows.join(d_values)
         return (*(None,) * 5, *each, *shaped)
-
-
-def _given(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor
-
-
-def _same(d: Tensor) -> Tensor:
-    return d

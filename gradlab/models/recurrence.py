@@ -5,8 +5,7 @@ What comes in and goes out is (..., batch, time, features); `rows` says how the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from gradlab.models.cells import CELLS, Cell, Coefficients, Gates, State
 from gradlab.models.layers import linear_over_time
-from gradlab.models.rows import Rows, steps, time_first, time_last, weight_gradients
+from gradlab.models.rows import Edge, Rows, steps, time_first, time_last, weight_gradients
 from gradlab.models.trace import Counted
 
 
@@ -69,7 +68,7 @@ def pull_back(
     local: Coefficients,
     injections: State,
     weight_hh: Tensor,
-    crossing: Callable[[Tensor], Tensor] | None = None,
+    crossing: Edge | None = None,
     carried: State = (),
 ) -> tuple[State, State]:
     """Return the total gradient d_i = g_i + J_{i+1}^T d_{i+1} at every step, and J_1^T d_1.
@@ -134,7 +133,7 @@ class Scan(torch.autograd.Function):
         first, states = tuple(saved[:count]), tuple(saved[count : 2 * count])
         gates, before = tuple(saved[2 * count :]), states_before(first, states)
         entering = tuple(map(rows.split_steps, injections))
-        crossing = ctx.counted and partial(rows.cross, ctx.counted.time)
+        crossing, _ = rows.crossings(ctx.counted)
         dp = torch.empty_like(gates[0])
         carried: State = ()
         d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(weight[..., 0])

@@ -105,7 +105,7 @@ class Recurrent(Layer):
         """
         found = [self.block(block), *self.hidden_weights()]
         for layer in list(self.inputs)[1:]:
-            bias = self.get_parameter(f"bias_ih_{layer}")
+            bias = self.weight("bias_ih", layer)
             found += [self.weight_ih(layer), bias, *self.hidden_weights(layer)]
         return found
 

@@ -8,10 +8,16 @@ the batch, or the batch once for every signal that is pulled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from gradlab.models.trace import Counted
+
+Edge = Callable[[Tensor], Tensor]
+Gradients = tuple[Tensor | None, ...]
 
 
 def time_first(x: Tensor) -> Tensor:
@@ -49,6 +55,27 @@ def map_steps(x: Tensor, weight: Tensor) -> Tensor:
     mapped = torch.bmm(x.transpose(0, 1).flatten(1, 2), weight.mT)
     by_step: Tensor = mapped.unflatten(1, (len(x), -1))
     return by_step.transpose(0, 1).contiguous()
+
+
+def value_gradients(alpha: Tensor, d_context: Tensor, values: Tensor) -> Tensor:
+    """Return dL/dvalues (replicas, rows, n, features) of contexts alpha v, as one product.
+
+    alpha: (time, replicas, rows, n), d_context: dL/dcontext (time, replicas, rows, features).
+    """
+    alpha, d_context = (part.permute(1, 2, 3, 0).flatten(0, 1) for part in (alpha, d_context))
+    return torch.bmm(alpha, d_context.mT).view_as(values)
+
+
+def given(tensor: Tensor | None) -> Tensor:
+    """Return a tensor that must be there."""
+    assert tensor is not None
+    return tensor
+
+
+def shaped_as(gradients: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> Gradients:
+    """Return gradients by replica in the shapes of their tensors; None stays None."""
+    pairs = zip(gradients, tensors, strict=True)
+    return tuple(None if d is None else d.reshape(given(tensor).shape) for d, tensor in pairs)
 
 
 class Rows:
@@ -89,7 +116,17 @@ class Rows:
         """Undo `split_steps`."""
         return self.join(x.movedim(0, 2))
 
-    def cross(self, edge: Callable[[Tensor], Tensor], d: Tensor) -> Tensor:
+    def crossings(self, counted: Counted | None) -> tuple[Edge, Edge]:
+        """Return what gradients (replicas, rows, features) cross: edges of time, and of queries."""
+        if counted is None:
+            return _same, _same
+        return partial(self.cross, counted.time), partial(self.cross, counted.query)
+
+    def cross(self, edge: Edge, d: Tensor) -> Tensor:
         """Return what `edge`, which takes signals first, does to d (replicas, rows, features)."""
         by_signal = d.unflatten(1, (self.signals, -1)).transpose(0, 1)
         return edge(by_signal).transpose(0, 1).flatten(1, 2)
+
+
+def _same(d: Tensor) -> Tensor:
+    return d

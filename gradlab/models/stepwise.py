@@ -27,12 +27,10 @@ from torch import Tensor
 from gradlab.models.cells import Cell, State
 from gradlab.models.comparisons import Comparison
 from gradlab.models.recurrence import stack, states_before
-from gradlab.models.rows import as_rows, map_steps
+from gradlab.models.rows import Edge, as_rows, map_steps
 from gradlab.models.scopes import Scope
 from gradlab.models.trace import Counted
 from gradlab.models.weighing import Weighing
-
-Edge = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradlab.models.cells import State
-from gradlab.models.rows import Rows, weight_gradients
-from gradlab.models.stepwise import Adjoint, Edge, Found, LayerWeights, Loop, Plan
+from gradlab.models.rows import Rows, given, shaped_as, value_gradients, weight_gradients
+from gradlab.models.stepwise import Adjoint, Found, LayerWeights, Loop, Plan
 
 
 class StepwiseScan(torch.autograd.Function):
@@ -26,7 +25,7 @@ class StepwiseScan(torch.autograd.Function):
     def forward(
         ctx: Any, plan: Plan, projected: Tensor, keys: Tensor, values: Tensor, *rest: Tensor | None
     ) -> tuple[Tensor, ...]:
-        rows = ctx.rows = Rows(projected.shape[:-2], _given(rest[0]))
+        rows = ctx.rows = Rows(projected.shape[:-2], given(rest[0]))
         ctx.plan = plan
         loop, first, fed = StepwiseScan.loop(ctx, projected.shape[-2], keys, values, *rest)
         found = loop.run(rows.split_steps(projected), first, fed)
@@ -48,7 +47,7 @@ class StepwiseScan(torch.autograd.Function):
         plan, rows, left = ctx.plan, ctx.rows, list(rest)
 
         def take(count: int) -> list[Tensor]:
-            return [rows.weight(_given(left.pop(0))) for _ in range(count)]
+            return [rows.weight(given(left.pop(0))) for _ in range(count)]
 
         ih, hh, bias_hh = take(3)
         layers = [LayerWeights(ih, None, hh, bias_hh)]
@@ -61,9 +60,9 @@ class StepwiseScan(torch.autograd.Function):
             combine = weight, bias
         count = len(plan.cell.states)
         first = tuple(
-            tuple(rows.split(_given(left.pop(0))) for _ in range(count)) for _ in range(plan.layers)
+            tuple(rows.split(given(left.pop(0))) for _ in range(count)) for _ in range(plan.layers)
         )
-        fed = rows.split(_given(left.pop(0))) if plan.feeds else None
+        fed = rows.split(given(left.pop(0))) if plan.feeds else None
         scoped = take(len(plan.scope.layer_names))
         mask = rows.split_steps(plan.mask.expand(*rows.batch, -1, -1))
         comparison = plan.compare(queries, rows.split(keys), *take(len(left)))
@@ -82,17 +81,10 @@ class StepwiseScan(torch.autograd.Function):
         tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
         found = _found(plan, kept)
         loop, first, _ = StepwiseScan.loop(ctx, len(found.alpha), *tensors)
-        edges: tuple[Edge, Edge] = (_same, _same)
-        if plan.counted is not None:
-            by_time, by_query = plan.counted.time, plan.counted.query
-            edges = (partial(rows.cross, by_time), partial(rows.cross, by_query))
-        back = Adjoint(loop, found, first, edges)
+        back = Adjoint(loop, found, first, rows.crossings(plan.counted))
         back.run(rows.split_steps(g[0]))
         d_keys, *d_compared = loop.comparison.gradients()
-        alpha, d_context = (
-            part.permute(1, 2, 3, 0).flatten(0, 1) for part in (found.alpha, back.d_context)
-        )
-        d_values = torch.bmm(alpha, d_context.mT).view_as(loop.values)
+        d_values = value_gradients(found.alpha, back.d_context, loop.values)
         d_first = [rows.join(part) for state in back.carried for part in state]
         if plan.feeds:
             d_first.append(rows.join(back.fed))
@@ -102,10 +94,7 @@ class StepwiseScan(torch.autograd.Function):
             *loop.weighing.gradients(),
             *d_compared,
         )
-        shaped = (
-            None if d is None else d.reshape(_given(tensor).shape)
-            for d, tensor in zip(gradients, tensors[2:], strict=True)
-        )
+        shaped = shaped_as(gradients, tensors[2:])
         return (None, rows.join_steps(back.dp[0]), rows.join(d_keys), rows.join(d_values), *shaped)
 
 
@@ -139,12 +128,3 @@ def _found(plan: Plan, kept: tuple[Tensor, ...]) -> Found:
         tuple(tuple(gates[at : at + each]) for at in range(0, len(gates), each)),
         *(scores, alpha, context, below, readout),
     )
-
-
-def _given(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor
-
-
-def _same(d: Tensor) -> Tensor:
-    return d

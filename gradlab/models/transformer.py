@@ -27,6 +27,7 @@ from gradlab.models.decoding import decode_freely
 from gradlab.models.layers import Embedding, draw_parameters
 from gradlab.models.trace import Crossing
 from gradlab.models.transformer_layers import (
+    Asked,
     DecoderLayer,
     Dense,
     EncoderLayer,
@@ -75,15 +76,20 @@ class DecodedLayers:
 
     embedded, states: s^0 and s^1 .. s^L, each (..., batch, k, hidden).
     queries: what cross-attention is asked, each (..., batch, k, hidden).
-    head_weights: of cross-attention, each (..., batch, heads, k, n).
+    asked: what the weights of cross-attention follow from.
     logits: (..., batch, k, V).
     """
 
     embedded: Tensor
     states: tuple[Tensor, ...]
     queries: tuple[Tensor, ...]
-    head_weights: tuple[Tensor, ...]
+    asked: tuple[Asked, ...]
     logits: Tensor
+
+    @property
+    def head_weights(self) -> tuple[Tensor, ...]:
+        """Cross-attention weights of each layer by head, each (..., batch, heads, k, n)."""
+        return tuple(asked.weights for asked in self.asked)
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
@@ -179,7 +185,7 @@ class Transformer(nn.Module):
         """
         embedded = self._place(self.target_embedding, inputs)
         mask, x = key_mask(mask), embedded
-        states, queries, weights = [], [], []
+        states, queries, all_asked = [], [], []
         for number, layer in enumerate(self.decoder.layers):
             assert isinstance(layer, DecoderLayer)
             if climbed is not None and number > 0:
@@ -187,13 +193,15 @@ class Transformer(nn.Module):
             x, query = layer.before(x)
             if climbed is not None and number > 0:
                 query = Crossing.apply(query, climbed.query)  # type: ignore[no-untyped-call]
-            read, seen = layer.multihead_attn(query, edges.keys[number], edges.values[number], mask)
+            read, asked = layer.multihead_attn(
+                query, edges.keys[number], edges.values[number], mask
+            )
             x = layer.after(x, read)
             states.append(x)
             queries.append(query)
-            weights.append(seen)
+            all_asked.append(asked)
         logits = self.output(self.decoder.norm(x))
-        return DecodedLayers(embedded, tuple(states), tuple(queries), tuple(weights), logits)
+        return DecodedLayers(embedded, tuple(states), tuple(queries), tuple(all_asked), logits)
 
     def _place(self, embedding: Embedding, ids: Tensor) -> Tensor:
         """Return the embedded symbols `ids` (..., batch, time), each with its position added."""

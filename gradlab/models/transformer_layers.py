@@ -16,6 +16,8 @@ axes of a parameter are replicas.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -83,6 +85,23 @@ class LayerNorm(Layer):
         return F.layer_norm(x, size, eps=EPSILON) * scale + shift
 
 
+class Asked(NamedTuple):
+    """Queries and keys by head, (..., batch, heads, k or n, hidden / heads), and their mask.
+
+    torch's fused attention keeps no weights; they are computed when somebody looks at them.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    mask: Tensor
+
+    @property
+    def weights(self) -> Tensor:
+        """The attention weights, (..., batch, heads, k, n)."""
+        scores = self.queries @ (self.keys * self.keys.shape[-1] ** -0.5).mT
+        return masked_softmax(scores, self.mask)
+
+
 class MultiHeadAttention(Layer):
     """Attention by several heads, each in its own part of the hidden axis; section 3.2.2."""
 
@@ -101,41 +120,26 @@ class MultiHeadAttention(Layer):
         nn.init.zeros_(self.in_proj_bias)
 
     def to_itself(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return what each step of x (..., batch, time, hidden) reads of the steps of x.
-
-        As `forward`, by torch's fused attention, which keeps no weights. Each step sees some key.
-        """
-        q, k, v = map(
-            self._by_head, map_rows(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-        )
-        return self._read(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+        """Return what each step of x (..., batch, time, hidden) reads of the steps of x."""
+        q, k, v = map_rows(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        return self._attend(q, k, v, mask)[0]
 
     def forward(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return what is read, (..., batch, k, hidden), and the weights (..., batch, heads, k, n).
+    ) -> tuple[Tensor, Asked]:
+        """Return what is read, (..., batch, k, hidden), and what the weights follow from.
 
-        mask: broadcast to (..., batch, heads, k, n), True where a key may be seen; the weights of
-        a query that may see no key are all zero.
+        mask: broadcast to (..., batch, heads, k, n), True where a key may be seen.
         """
         weights, biases = self.in_proj_weight.chunk(3, -2), self.in_proj_bias.chunk(3, -1)
         parts = zip((queries, keys, values), weights, biases, strict=True)
         q, k, v = (map_rows(x, weight, bias) for x, weight, bias in parts)
         return self._attend(q, k, v, mask)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        q, k, v = map(self._by_head, (q, k, v))
-        weights = masked_softmax(q @ (k * k.shape[-1] ** -0.5).mT, mask)
-        return self._read(weights @ v), weights
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        """View (..., time, hidden) as (..., heads, time, hidden / heads)."""
-        split: Tensor = x.unflatten(-1, (self.heads, -1))
-        return split.transpose(-3, -2)
-
-    def _read(self, by_head: Tensor) -> Tensor:
-        read: Tensor = self.out_proj(by_head.transpose(-3, -2).flatten(-2))
-        return read
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Asked]:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in (q, k, v))
+        by_head = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out_proj(by_head.transpose(-3, -2).flatten(-2)), Asked(q, k, mask)
 
 
 class EncoderLayer(nn.Module):

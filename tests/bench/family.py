@@ -1,9 +1,9 @@
 """A training step of the rest of the family: python tests/bench/family.py
 
-Each score and deeper models against the usual loop, a synchronous model against a loop over torch's
-cell, and a transformer against `torch.nn.Transformer`: batch 64, hidden 64, float32, one thread.
-Gradients of the first step are asserted equal in float64 first, of deeper models the first losses;
-not the transformer's, whose weights have other names there (the tests compare its layers).
+Scores, local scopes and deeper models against the usual loop, a synchronous model against a loop
+over torch's cell, and a transformer against `torch.nn.Transformer`: batch 64, hidden 64, float32,
+one thread. Gradients of the first step are asserted equal in float64 first, of deeper models the
+first losses; not the transformer's, whose weights have other names (the tests compare its layers).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def compare(label: str, at: Point, other: nn.Module, rounds: int) -> None:
     took = take_turns(candidates, rounds)
     cells = [spread([1000 * each for each in seconds], 1) for seconds in took.values()]
     cells.append(ratios(took["other"], took["gradlab"], 2))
-    print(f"{label:36}" + "".join(f"{cell:>24}" for cell in cells), flush=True)
+    print(f"{label:44}" + "".join(f"{cell:>24}" for cell in cells), flush=True)
 
 
 def main() -> None:
@@ -105,13 +105,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'':36}{'gradlab, ms':>24}{'plain torch, ms':>24}{'plain / gradlab':>24}")
+    print(f"{'':44}{'gradlab, ms':>24}{'plain torch, ms':>24}{'plain / gradlab':>24}")
     for n in (20, 50):
         for score in SCORES:
             for timing in ("luong", "bahdanau"):
                 check(point("gru", score, timing, 6, small=True))
                 at = point("gru", score, timing, n)
                 compare(f"{score}, {timing}, n = {n}", at, UsualSeq2Seq(at), asked.rounds)
+        for scope in ("local_monotonic", "local_predictive"):
+            for timing in ("luong", "bahdanau"):
+                local: dict[str, object] = {"scope": scope}
+                check(changed_model(point("gru", "general", timing, 6, small=True), local))
+                at = changed_model(point("gru", "general", timing, n), local)
+                compare(f"general, {scope}, {timing}, n = {n}", at, UsualSeq2Seq(at), asked.rounds)
         for timing, layers, feeds in DEEP:
             changed: dict[str, object] = {"layers": layers, "input_feeding": feeds}
             agree(changed_model(point("gru", "additive", timing, 6, small=True), changed))

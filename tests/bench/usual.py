@@ -80,6 +80,10 @@ class UsualSeq2Seq(nn.Module):
         self.encoder = cell(spec.embedding, spec.hidden)
         self.decoder = cell(spec.embedding + context, spec.hidden)
         self.attention = attention(spec.attention, spec.hidden, hoisted)
+        self.scope, self.window, self.asked = spec.scope, spec.window, 0
+        if self.attention is not None and spec.scope == "local_predictive":
+            self.attention.position = nn.Linear(spec.hidden, spec.hidden, bias=False)
+            self.attention.position_energy = nn.Linear(spec.hidden, 1, bias=False)
         luong = attends and not self.bahdanau
         self.combine = nn.Linear(2 * spec.hidden, spec.hidden) if luong else None
         self.output = nn.Linear(spec.hidden, symbols)
@@ -109,8 +113,24 @@ class UsualSeq2Seq(nn.Module):
         """Return the context (batch, hidden) that a query finds."""
         assert self.attention is not None
         values, prepared = memory
-        weights = torch.softmax(self.attention(query, prepared), -1)
+        weights = self.weigh(self.attention(query, prepared), query)
         return torch.bmm(weights.unsqueeze(1), values).squeeze(1)
+
+    def weigh(self, scores: Tensor, query: Tensor) -> Tensor:
+        """Return the weights of the next target step, j of k = n; local ones by their formulas."""
+        if self.scope == "global":
+            return torch.softmax(scores, -1)
+        assert self.attention is not None
+        self.asked += 1
+        i = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
+        if self.scope == "local_monotonic":
+            outside = (i - self.asked).abs() > self.window
+            return torch.softmax(scores.masked_fill(outside, -torch.inf), -1)
+        hidden, energy = map(self.attention.get_submodule, ("position", "position_energy"))
+        position = energy(torch.tanh(hidden(query)))
+        away = i - len(i) * torch.sigmoid(position)
+        inside = scores.masked_fill(away.detach().abs() > self.window, -torch.inf)
+        return torch.softmax(inside, -1) * torch.exp(-2 * (away / self.window) ** 2)
 
     def decode(self, y: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """Return the logits (batch, V) of one target step that reads `y`, and the next state."""
@@ -124,6 +144,7 @@ class UsualSeq2Seq(nn.Module):
         return self.output(readout), state
 
     def remember(self, states: list[Tensor]) -> Memory:
+        self.asked = 0
         values = torch.stack(states, 1)
         return values, values if self.attention is None else self.attention.prepare(values)
 

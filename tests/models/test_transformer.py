@@ -162,8 +162,8 @@ def test_a_query_that_may_see_nothing_reads_zeros_and_sends_no_gradient() -> Non
     keys = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     keys.requires_grad_()
     mask = torch.tensor([[True, False, True], [False, False, False]])
-    read, weights = attention(queries, keys, keys, mask)
-    assert bool((weights[..., 1, :] == 0).all())
+    read, asked = attention(queries, keys, keys, mask)
+    assert bool((asked.weights[..., 1, :] == 0).all())
     assert attention.out_proj.bias is not None
     assert torch.equal(read[0, 1], attention.out_proj.bias)
     read[0, 1].sum().backward()
