@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from properties import (
+    assert_a_target_reaches_later_logits_only,
+    assert_each_example_as_alone,
+    assert_greedy_is_teacher_forcing_fed_its_own_output,
+    assert_pads_never_matter,
+    assert_stacked_as_alone,
+)
 from reference import (
     DEEP,
     SOME_DEEP,
@@ -16,13 +22,11 @@ from reference import (
     build,
     label,
     make_batch,
-    stack,
 )
 from torch import Tensor
 
 from gradlab.models.cells import CELLS
 from gradlab.models.encoder import in_order
-from gradlab.tasks import Batch
 
 Spec = dict[str, Any]
 LENGTHS = [4, 1, 6]
@@ -92,46 +96,25 @@ def test_an_example_in_a_batch_equals_the_example_alone_whatever_stands_on_pads(
     spec: Spec,
 ) -> None:
     model, batch = build(**spec), make_batch("reverse", LENGTHS)
-    scribbled = replace(batch, source=batch.source.where(batch.source_mask, 0))
-    logits, same = model(batch).logits, model(scribbled).logits
-    for b, k in enumerate(LENGTHS):
-        one = batch.examples(slice(b, b + 1))
-        alone = Batch(
-            one.source[:, :k], one.source_lengths, one.target[:, :k], one.target_lengths, 4
-        )
-        assert_close(logits[b, :k].detach(), model(alone).logits[0].detach(), rtol=1e-12)
-        assert torch.equal(logits[b, :k], same[b, :k])
+    assert_each_example_as_alone(model, batch)
+    assert_pads_never_matter(model, batch)
 
 
 @pytest.mark.parametrize("spec", SOME_DEEP, ids=label)
 def test_a_target_reaches_later_logits_only(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("copy", [4, 4])
-    before = model(batch).logits
-    for j in range(4):
-        target = batch.target.clone()
-        target[:, j] = (target[:, j] + 1) % batch.symbols
-        after = model(replace(batch, target=target)).logits
-        assert torch.equal(after[:, : j + 1], before[:, : j + 1])
-        if j < 3:
-            assert bool((after[:, j + 1 :] != before[:, j + 1 :]).any(-1).all())
+    assert_a_target_reaches_later_logits_only(build(**spec), make_batch("copy", [4, 4]))
 
 
 @pytest.mark.parametrize("spec", SOME_DEEP, ids=label)
 def test_greedy_decoding_is_teacher_forcing_fed_its_own_output(spec: Spec) -> None:
     model, batch = build(seed=3, **spec), make_batch("copy", [8, 2, 5])
-    decoded = model.greedy(batch)
-    fed = replace(batch, target=decoded)
-    assert torch.equal(model(fed).logits.argmax(-1), decoded)
+    assert_greedy_is_teacher_forcing_fed_its_own_output(model, batch)
 
 
 @pytest.mark.parametrize("spec", SOME_DEEP, ids=label)
 def test_stacked_models_equal_each_alone(spec: Spec) -> None:
-    models, batch = [build(seed=seed, **spec) for seed in range(3)], make_batch("copy", LENGTHS)
-    together = stack(models)
-    trace, decoded = together(batch), together.greedy(batch)
-    for r, model in enumerate(models):
-        assert_close(trace.logits[r].detach(), model(batch).logits.detach(), rtol=1e-12)
-        assert torch.equal(decoded[r], model.greedy(batch))
+    models = [build(seed=seed, **spec) for seed in range(3)]
+    assert_stacked_as_alone(models, make_batch("copy", LENGTHS))
 
 
 @pytest.mark.parametrize("spec", SOME_DEEP, ids=label)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from properties import (
+    assert_a_target_reaches_later_logits_only,
+    assert_each_example_as_alone,
+    assert_greedy_is_teacher_forcing_fed_its_own_output,
+    assert_pads_never_matter,
+    assert_stacked_as_alone,
+)
 from reference import (
     MODELS,
     TORCH_LAYERS,
@@ -15,29 +21,15 @@ from reference import (
     build,
     label,
     make_batch,
-    stack,
 )
 
 from gradlab.models.cells import CELLS
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model
-from gradlab.tasks import TASKS, Batch
+from gradlab.tasks import TASKS
 
 LENGTHS = [4, 1, 6]
 Spec = dict[str, Any]
-
-
-def only(batch: Batch, example: int) -> Batch:
-    """Return one example of a batch without its padding."""
-    n, k = batch.source_lengths[example], batch.target_lengths[example]
-    one = slice(example, example + 1)
-    return Batch(
-        batch.source[one, :n],
-        batch.source_lengths[one],
-        batch.target[one, :k],
-        batch.target_lengths[one],
-        batch.symbols,
-    )
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -81,55 +73,31 @@ def test_decoder_weights_load_into_torch_and_reproduce_the_states(cell: str) -> 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_an_example_in_a_batch_equals_the_example_alone(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("reverse", LENGTHS, delay=1)
-    logits = model(batch).logits
-    for b, k in enumerate(LENGTHS):
-        alone = model(only(batch, b)).logits[0]
-        assert_close(logits[b, :k].detach(), alone.detach(), rtol=1e-12)
+    batch = make_batch("reverse", LENGTHS, delay=1)
+    assert_each_example_as_alone(build(**spec), batch)
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_what_stands_on_pads_never_matters(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("copy", LENGTHS)
-    scribbled = replace(batch, source=batch.source.where(batch.source_mask, 0))
-    for b, k in enumerate(LENGTHS):
-        assert torch.equal(model(batch).logits[b, :k], model(scribbled).logits[b, :k])
+    assert_pads_never_matter(build(**spec), make_batch("copy", LENGTHS))
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_a_target_reaches_later_logits_only(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("copy", [6, 6])
-    before = model(batch).logits
-    for j in range(6):
-        target = batch.target.clone()
-        target[:, j] = (target[:, j] + 1) % batch.symbols
-        after = model(replace(batch, target=target)).logits
-        assert torch.equal(after[:, : j + 1], before[:, : j + 1])
-        if j < 5:
-            assert bool((after[:, j + 1 :] != before[:, j + 1 :]).any(-1).all())
+    assert_a_target_reaches_later_logits_only(build(**spec), make_batch("copy", [6, 6]))
 
 
 @pytest.mark.parametrize("symbols", [2, 4])
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_greedy_decoding_is_teacher_forcing_fed_its_own_output(spec: Spec, symbols: int) -> None:
-    model = build(symbols, seed=3, **spec)
-    batch = make_batch("copy", [8, 2, 5], symbols=symbols)
-    decoded = model.greedy(batch)
-    assert decoded.shape == batch.target.shape
-    assert int(decoded.min()) >= 0
-    assert int(decoded.max()) < symbols
-    fed = replace(batch, target=decoded)
-    assert torch.equal(model(fed).logits.argmax(-1), decoded)
+    model, batch = build(symbols, seed=3, **spec), make_batch("copy", [8, 2, 5], symbols=symbols)
+    assert_greedy_is_teacher_forcing_fed_its_own_output(model, batch)
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_stacked_models_equal_each_alone(spec: Spec) -> None:
-    models, batch = [build(seed=seed, **spec) for seed in range(3)], make_batch("copy", LENGTHS)
-    together = stack(models)
-    trace, decoded = together(batch), together.greedy(batch)
-    for r, model in enumerate(models):
-        assert_close(trace.logits[r].detach(), model(batch).logits.detach(), rtol=1e-12)
-        assert torch.equal(decoded[r], model.greedy(batch))
+    models = [build(seed=seed, **spec) for seed in range(3)]
+    assert_stacked_as_alone(models, make_batch("copy", LENGTHS))
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference import TORCH_LAYERS, assert_close, build, label, make_batch, stack
+from properties import (
+    assert_each_example_as_alone,
+    assert_pads_never_matter,
+    assert_stacked_as_alone,
+)
+from reference import TORCH_LAYERS, assert_close, build, label, make_batch
 from synchronous_twin import MODELS, SHAPES, SynchronousTwin, build_synchronous
 from tiny import point
 
@@ -16,7 +21,7 @@ from gradlab.errors import GradlabError
 from gradlab.lab.run import run_point
 from gradlab.models.cells import CELLS
 from gradlab.models.synchronous import scored_steps
-from gradlab.tasks import TASKS, Batch
+from gradlab.tasks import TASKS
 
 LENGTHS = [4, 1, 6]
 Spec = dict[str, Any]
@@ -84,31 +89,18 @@ def test_the_target_is_read_by_nothing_and_greedy_is_the_argmax() -> None:
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_an_example_in_a_batch_equals_the_example_alone(spec: Spec) -> None:
-    model, batch = build_synchronous(**spec), make_batch("copy", LENGTHS, delay=1)
-    logits = model(batch).logits
-    for b, k in enumerate(LENGTHS):
-        one = slice(b, b + 1)
-        source, target = batch.source[one, : k + 1], batch.target[one, :k]
-        lengths = batch.source_lengths[one], batch.target_lengths[one]
-        alone = model(Batch(source, lengths[0], target, lengths[1], batch.symbols))
-        assert_close(logits[b, :k].detach(), alone.logits[0].detach(), rtol=1e-12)
+    batch = make_batch("copy", LENGTHS, delay=1)
+    assert_each_example_as_alone(build_synchronous(**spec), batch)
 
 
 def test_what_stands_on_pads_never_matters() -> None:
-    model, batch = build_synchronous(), make_batch("copy", LENGTHS)
-    scribbled = replace(batch, source=batch.source.where(batch.source_mask, 0))
-    for b, k in enumerate(LENGTHS):
-        assert torch.equal(model(batch).logits[b, :k], model(scribbled).logits[b, :k])
+    assert_pads_never_matter(build_synchronous(), make_batch("copy", LENGTHS))
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_stacked_models_equal_each_alone(spec: Spec) -> None:
     models = [build_synchronous(seed=seed, **spec) for seed in range(3)]
-    batch, together = make_batch("copy", LENGTHS, delay=2), stack(models)
-    trace, decoded = together(batch), together.greedy(batch)
-    for r, model in enumerate(models):
-        assert_close(trace.logits[r].detach(), model(batch).logits.detach(), rtol=1e-12)
-        assert torch.equal(decoded[r], model.greedy(batch))
+    assert_stacked_as_alone(models, make_batch("copy", LENGTHS, delay=2))
 
 
 def test_targets_stand_after_the_delay_of_their_own_example() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from properties import (
+    assert_a_target_reaches_later_logits_only,
+    assert_each_example_as_alone,
+    assert_greedy_is_teacher_forcing_fed_its_own_output,
+    assert_pads_never_matter,
+    assert_stacked_as_alone,
+)
 from reference import assert_close, label, make_batch, stack
 from transformer_twin import TransformerTwin, build, torch_decoder, torch_encoder
 from transformer_twin import positions as slow_positions
@@ -16,7 +22,7 @@ from gradlab.models.layers import draw_parameters
 from gradlab.models.transformer import Transformer
 from gradlab.models.transformer_layers import LayerNorm, MultiHeadAttention, key_mask, positions
 from gradlab.schema import Model
-from gradlab.tasks import TASKS, Batch
+from gradlab.tasks import TASKS
 
 LENGTHS = [4, 1, 6]
 Spec = dict[str, Any]
@@ -27,13 +33,6 @@ MODELS: list[Spec] = [
     {"layers": 1, "hidden": 9, "heads": 3, "feedforward": 1},
     {"layers": 2, "hidden": 1, "heads": 1},
 ]
-
-
-def only(batch: Batch, example: int) -> Batch:
-    """Return one example of a batch without its padding."""
-    n, k = batch.source_lengths[example], batch.target_lengths[example]
-    one = batch.examples(slice(example, example + 1))
-    return replace(one, source=one.source[:, :n], target=one.target[:, :k])
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
@@ -72,47 +71,25 @@ def test_forward_is_the_twin_of_torch_layers(spec: Spec, task: str, delay: int) 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_an_example_in_a_batch_equals_the_example_alone(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("reverse", LENGTHS, delay=1)
-    logits = model(batch).logits
-    for b, k in enumerate(LENGTHS):
-        alone = model(only(batch, b)).logits[0]
-        assert_close(logits[b, :k].detach(), alone.detach(), rtol=1e-12)
+    batch = make_batch("reverse", LENGTHS, delay=1)
+    assert_each_example_as_alone(build(**spec), batch)
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_what_stands_on_pads_never_matters(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("copy", LENGTHS)
-    scribbled = replace(
-        batch,
-        source=batch.source.where(batch.source_mask, 0),
-        target=batch.target.where(batch.target_mask, 1),
-    )
-    mask = batch.target_mask
-    assert torch.equal(model(batch).logits[mask], model(scribbled).logits[mask])
+    assert_pads_never_matter(build(**spec), make_batch("copy", LENGTHS))
 
 
 @pytest.mark.parametrize("spec", MODELS[:4], ids=label)
 def test_a_target_reaches_later_logits_only(spec: Spec) -> None:
-    model, batch = build(**spec), make_batch("copy", [6, 6])
-    before = model(batch).logits
-    for j in range(6):
-        target = batch.target.clone()
-        target[:, j] = (target[:, j] + 1) % batch.symbols
-        after = model(replace(batch, target=target)).logits
-        assert torch.equal(after[:, : j + 1], before[:, : j + 1])
-        if j < 5:
-            assert bool((after[:, j + 1 :] != before[:, j + 1 :]).any(-1).all())
+    assert_a_target_reaches_later_logits_only(build(**spec), make_batch("copy", [6, 6]))
 
 
 @pytest.mark.parametrize("symbols", [2, 4])
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_greedy_decoding_is_teacher_forcing_fed_its_own_output(spec: Spec, symbols: int) -> None:
-    model = build(symbols, seed=3, **spec)
-    batch = make_batch("copy", [8, 1, 5], symbols=symbols)
-    decoded = model.greedy(batch)
-    assert decoded.shape == batch.target.shape
-    assert 0 <= int(decoded.min()) <= int(decoded.max()) < symbols
-    assert torch.equal(model(replace(batch, target=decoded)).logits.argmax(-1), decoded)
+    model, batch = build(symbols, seed=3, **spec), make_batch("copy", [8, 1, 5], symbols=symbols)
+    assert_greedy_is_teacher_forcing_fed_its_own_output(model, batch)
 
 
 def test_greedy_decoding_reads_the_truth_where_it_is_forced_to() -> None:
@@ -123,12 +100,8 @@ def test_greedy_decoding_reads_the_truth_where_it_is_forced_to() -> None:
 
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_stacked_models_equal_each_alone(spec: Spec) -> None:
-    models, batch = [build(seed=seed, **spec) for seed in range(3)], make_batch("copy", LENGTHS)
-    together = stack(models)
-    trace, decoded = together(batch), together.greedy(batch)
-    for r, model in enumerate(models):
-        assert_close(trace.logits[r].detach(), model(batch).logits.detach(), rtol=1e-12)
-        assert torch.equal(decoded[r], model.greedy(batch))
+    models = [build(seed=seed, **spec) for seed in range(3)]
+    assert_stacked_as_alone(models, make_batch("copy", LENGTHS))
 
 
 def test_without_positions_the_source_has_no_order() -> None:
