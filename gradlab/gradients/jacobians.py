@@ -174,7 +174,7 @@ def _of_chunk(
     encoded = model.encode(replace(batch, **{name: getattr(batch, name)[rows] for name in names}))
     cell, encoder = CELLS[model.spec.cell], model.encoder
     run, (weight, _) = encoded.passes[name], encoder.hidden_weights(name)
-    local = encoder.linearise(run.projected, run.initial, run.states, name)  # time first
+    local = encoder.linearise(run.projected.full(), run.initial, run.states, name)  # time first
     broken = torch.zeros_like(rows, dtype=torch.bool)
 
     def jacobian(step: int) -> Tensor:

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from gradlab.gradients.measurement import DIRECTIONS, Place
 from gradlab.models.cells import State
+from gradlab.models.counted import Counted
 from gradlab.models.loss import example_loss
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.models.synchronous import Synchronous
-from gradlab.models.trace import Counted, Encoded, ExitEdges
+from gradlab.models.trace import Encoded, ExitEdges
 from gradlab.tasks import Batch
 
 SIGNALS = 3

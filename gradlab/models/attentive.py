@@ -11,8 +11,8 @@ and back, with d_j = dL/ds_j in full:
     de_j from the weighing            dq_j from the comparison
     dL/ds_{j-1} = J_j^T d_j + W_q^T dq_j + what the weighing adds
 
-The loop holds what must wait for the step after it; the gradients of weights and values are one
-product each, after the loop. All tensors of the loop are laid out as `rows` says.
+A step holds what must wait for the step after it; what need not is computed for a few steps at a
+time, and the gradient of the values as one product. All tensors are laid out as `rows` says.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gradlab.models.cells import CELLS, Cell, Gates, State
+from gradlab.models.cells import CELLS, Cell, Coefficients, Gates, State
 from gradlab.models.comparisons import Comparison
-from gradlab.models.recurrence import stack, states_before
+from gradlab.models.counted import Counted
+from gradlab.models.inputs import Gathered, Inputs, blocks
+from gradlab.models.recurrence import parts_at, room_for_states
 from gradlab.models.rows import (
-    Edge,
     Rows,
     as_rows,
+    by_example,
     given,
     map_steps,
     shaped_as,
@@ -40,7 +42,6 @@ from gradlab.models.rows import (
     weight_gradients,
 )
 from gradlab.models.scopes import Scope
-from gradlab.models.trace import Counted
 from gradlab.models.weighing import Weighing
 
 
@@ -54,24 +55,13 @@ class Weights(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What one pass computed, time first; gates are what `Cell.activate` returned."""
+    """What one pass computed, time first: s_0 .. s_k; of each step e, alpha, c and the gates."""
 
     states: State
     scores: Tensor
     alpha: Tensor
     context: Tensor
-    inputs: Tensor
     gates: Gates
-
-
-class Pulled(NamedTuple):
-    """The gradients of p + W_c c, W_hh s + b_hh, c and W_q s at every step, and of s_0."""
-
-    dp: Tensor
-    da: Tensor
-    d_context: Tensor
-    d_query: Tensor
-    first: State
 
 
 @dataclass(frozen=True)
@@ -84,70 +74,110 @@ class Loop:
     values: Tensor
     weights: Weights
 
-    def run(self, p: Tensor, first: State) -> Decoded:
+    def run(self, inputs: Inputs, first: State) -> Decoded:
         """Return all steps from s_0 = first."""
         w, rows = self.weights, self.values.flatten(0, 1)
         into_query = None if w.query is None else w.query.mT
         into_cell, into_gates, bias = w.context.mT, w.hh.mT, w.bias_hh.unsqueeze(-2)
-        a, inputs = torch.empty_like(p), torch.empty_like(p)
-        scores, alpha = (p.new_empty(len(p), *self.values.shape[:-1]) for _ in range(2))
-        states = [p.new_empty(len(p), *part.shape) for part in first]
-        context = p.new_empty(len(p), *first[0].shape[:-1], self.values.shape[-1])
-        state, more = first, []
-        for j, (p_j, a_j, inputs_j, e_j, alpha_j, c_j, *out) in enumerate(
-            steps((p, a, inputs, scores, alpha, context, *states))
-        ):
-            query = state[0] if into_query is None else torch.bmm(state[0], into_query)
-            self.comparison.scores(query, out=e_j)
-            self.weighing.weigh(j, state[0], e_j, out=alpha_j)
-            torch.bmm(as_rows(alpha_j), rows, out=as_rows(c_j))
-            torch.baddbmm(p_j, c_j, into_cell, out=inputs_j)
-            torch.baddbmm(bias, state[0], into_gates, out=a_j)
-            gates = self.cell.activate(inputs_j, a_j)
-            state = self.cell.advance(gates, state, out)
-            more.append(gates[1:])
-        return Decoded(tuple(states), scores, alpha, context, inputs, (a, *stack(more)))
+        done = room(self.cell, first, len(inputs), self.values)
+        for block in blocks(done.gates[0][0], len(inputs)):
+            p, gates = inputs.at(block), parts_at(done.gates, block)
+            each = p, gates[0], *parts_at(done[1:4], block)
+            seen, state = self.cell.views(p, gates), parts_at(done.states, block)
+            out = parts_at(done.states, block, later=1)
+            in_block = zip(*map(steps, (each, seen, state, out)), strict=True)
+            for j, ((p_j, a, e, alpha, c), seen_j, s, new) in enumerate(in_block, block.start):
+                query = s[0] if into_query is None else torch.bmm(s[0], into_query)
+                self.comparison.scores(query, out=e)
+                self.weighing.weigh(j, s[0], e, out=alpha)
+                torch.bmm(as_rows(alpha), rows, out=as_rows(c))
+                p_j.baddbmm_(c, into_cell)
+                torch.baddbmm(bias, s[0], into_gates, out=a)
+                self.cell.activate(seen_j)
+                self.cell.advance(seen_j, s, new)
+        return done
 
-    def pull_back(
-        self, decoded: Decoded, first: State, g: list[Tensor | None], crossing: tuple[Edge, Edge]
-    ) -> Pulled:
-        """Return the gradients for g = dL/d(states, scores, alpha, context) at every step.
 
-        crossing: what to do to a gradient that goes back one step, and to one that left a query.
+def room(cell: Cell, first: State, length: int, values: Tensor) -> Decoded:
+    """Return tensors for `length` steps, to be filled, s_0 aside."""
+    of_step = length, *first[0].shape[:-1]
+    scores, alpha = (values.new_empty(length, *values.shape[:-1]) for _ in range(2))
+    context = values.new_empty(*of_step, values.shape[-1])
+    gates = cell.room(values.new_empty(*of_step, cell.gates * first[0].shape[-1]))
+    return Decoded(room_for_states(first, length), scores, alpha, context, gates)
+
+
+class Adjoint:
+    """One way back through a loop; afterwards it holds the gradients.
+
+    rows: the layout, of all signals. inputs: of p. weights: of W_c, W_q, W_hh and b_hh; zero if not
+    wanted. d_context: of c_j at every step. carried: of s_0.
+    """
+
+    def __init__(self, loop: Loop, decoded: Decoded, rows: Rows, inputs: Gathered) -> None:
+        self.loop, self.decoded, self.rows, self.inputs = loop, decoded, rows, inputs
+        self.edges, wide = rows.crossings(), (rows.replicas, rows.count)
+        context, w = decoded.context, loop.weights
+        self.d_context = context.new_empty(len(context), *wide, context.shape[-1])
+        self.carried = tuple(z.new_zeros(*wide, z.shape[-1]) for z in decoded.states)
+        self.weights = [None if weight is None else torch.zeros_like(weight) for weight in w]
+
+    def run(self, g: list[Tensor | None], *, wanted: bool) -> None:
+        """Go back from the last step to the first, for g = dL/d(states, scores, alpha, context).
+
+        wanted: whether the gradients of the weights are.
         """
-        w, cell, values = self.weights, self.cell, self.values.flatten(0, 1)
-        before = states_before(first, decoded.states)
-        local = cell.linearise(decoded.gates, before, decoded.states)
-        queries = before[0] if w.query is None else map_steps(before[0], w.query)
-        da = torch.empty_like(decoded.gates[0])
+        gates = self.decoded.gates[0]
+        for block in blocks(gates[0], len(gates))[::-1]:
+            here = [None if d is None else self.rows.split_steps(d[..., block, :]) for d in g]
+            self.pull_back(block, here, wanted)
+
+    def pull_back(self, block: slice, g: list[Tensor | None], wanted: bool) -> None:
+        """Go back over a few steps."""
+        cell, w, done, each = self.loop.cell, self.loop.weights, self.decoded, self.rows.each
+        before, after = parts_at(done.states, block), parts_at(done.states, block, later=1)
+        local = each(cell.linearise(parts_at(done.gates, block), before, after))
+        asking, *attended = each((before[0], *parts_at((done.scores, done.alpha), block)))
+        queries = asking if w.query is None else map_steps(asking, w.query)
+        d_query, d_context = torch.empty_like(queries), self.d_context[block]
+        da = asking.new_empty(*asking.shape[:-1], cell.gates, asking.shape[-1])
         dp = da if cell.only_sums else torch.empty_like(da)
-        d_context, d_query = torch.empty_like(decoded.context), torch.empty_like(queries)
-        carried = tuple(torch.zeros_like(part) for part in first)
-        entering = [None if part is None else part.unbind() for part in g]
-        for j in range(len(queries) - 1, -1, -1):
-            g_j = [None if part is None else part[j] for part in entering]
-            d = tuple(map(_plus, carried, g_j))
-            at_j = tuple(part[j] for part in local)
-            da_j = cell.pull_to_hidden(at_j, d, da[j])
-            dp_j = cell.pull_to_input(at_j, d, da_j, dp[j])
-            dc_j = torch.bmm(dp_j, w.context, out=d_context[j])
-            _add(dc_j, g_j[-1])
-            d_alpha = torch.bmm(as_rows(dc_j), values.mT).view_as(decoded.alpha[j])
-            _add(d_alpha, g_j[-2])
-            weighed = before[0][j], decoded.scores[j], decoded.alpha[j], d_alpha
-            d_scores, by_weighing = self.weighing.pull_back(j, *weighed)
-            _add(d_scores, g_j[-3])
-            to_state = self.comparison.pull_back(queries[j], d_scores, out=d_query[j])
-            if w.query is not None:
-                to_state = torch.bmm(to_state, w.query)
-            to_state = _plus(to_state, by_weighing)
-            carried = tuple(map(crossing[0], cell.carry(at_j, d, torch.bmm(da_j, w.hh))))
-            carried = (carried[0] + crossing[1](to_state), *carried[1:])
-        return Pulled(dp, da, d_context, d_query, carried)
+        at = asking, queries, *attended, da, dp, d_context, d_query
+        each_step = list(zip(*map(steps, (local, at)), strict=True))
+        for i in range(len(asking) - 1, -1, -1):
+            self.step(block.start + i, [None if d is None else d[i] for d in g], *each_step[i])
+        self.inputs.add(block, dp.flatten(-2))
+        if wanted:
+            (context,) = each((done.context[block],))
+            pairs = (dp.flatten(-2), context), (d_query, asking), (da.flatten(-2), asking)
+            found = [weight_gradients(*pair) for pair in pairs]
+            parts = *(weight for weight, _ in found), found[2][1]
+            for total, part in zip(self.weights, parts, strict=True):
+                _add(total, part)
+
+    def step(
+        self, j: int, g: list[Tensor | None], local: Coefficients, at: tuple[Tensor, ...]
+    ) -> None:
+        """Go back over one step."""
+        cell, w, (time, asked) = self.loop.cell, self.loop.weights, self.edges
+        state, query, scores, alpha, da, dp, dc, dq = at
+        d = tuple(map(_plus, self.carried, g))
+        cell.pull_to_input(local, d, cell.pull_to_hidden(local, d, da), dp)
+        _add(torch.bmm(dp.flatten(-2), w.context, out=dc), g[-1])
+        d_alpha = by_example(dc, self.loop.values.mT, torch.empty_like(alpha))
+        _add(d_alpha, g[-2])
+        d_scores, by_weighing = self.loop.weighing.pull_back(j, state, scores, alpha, d_alpha)
+        _add(d_scores, g[-3])
+        to_state = self.loop.comparison.pull_back(query, d_scores, out=dq)
+        if w.query is not None:
+            to_state = torch.bmm(to_state, w.query)
+        carried = cell.carry(local, d, torch.bmm(da.flatten(-2), w.hh))
+        h, *rest = map(time, carried)
+        self.carried = (h + asked(_plus(to_state, by_weighing)), *rest)
 
 
-def _add(total: Tensor, part: Tensor | None) -> None:
-    if part is not None:
+def _add(total: Tensor | None, part: Tensor | None) -> None:
+    if total is not None and part is not None:
         total += part
 
 
@@ -156,12 +186,12 @@ def _plus(a: Tensor, b: Tensor | None) -> Tensor:
 
 
 class AttentiveScan(torch.autograd.Function):
-    """The states s_1 .. s_k, then scores, weights, contexts and the cell's whole input p + W_c c.
+    """The states s_1 .. s_k, then scores, weights and contexts.
 
     Takes the cell's name; what makes a comparison of a number of queries, keys and its weights; the
-    scope; what to do at counted edges; the mask (..., batch, 1 or k, n); p (..., batch, k,
-    gates * hidden); projected keys and values (..., batch, n, features); W_c, W_q or None, W_hh,
-    b_hh; s_0; the weights of the scope and the comparison. The whole input passes no gradient on.
+    scope; what to do at counted edges; the mask (..., batch, 1 or k, n); p as `inputs.Projected`;
+    projected keys and values (..., batch, n, features); W_c, W_q or None, W_hh, b_hh; s_0; the
+    weights of the scope and the comparison.
     """
 
     @staticmethod
@@ -172,74 +202,63 @@ class AttentiveScan(torch.autograd.Function):
         scope: Scope,
         counted: Counted | None,
         mask: Tensor,
+        ids: Tensor | None,
         projected: Tensor,
         keys: Tensor,
         values: Tensor,
         *weights: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.cell, ctx.compare, ctx.counted = CELLS[name], compare, counted
-        ctx.scope, ctx.mask = scope, mask
-        rows = ctx.rows = Rows(projected.shape[:-2], given(weights[0]))
-        loop, first = AttentiveScan.loop(ctx, projected.shape[-2], keys, values, *weights)
-        decoded = loop.run(rows.split_steps(projected), first)
-        kept = *decoded.states, *decoded[1:4], *decoded.gates
-        ctx.save_for_backward(keys, values, *weights, *kept)
+        ctx.cell, ctx.compare, ctx.scope, ctx.mask = CELLS[name], compare, scope, mask
+        rows = ctx.rows = Rows(values.shape[:-2], given(weights[0]), counted)
+        ctx.ids, ctx.shape = ids, projected.shape
+        inputs = Inputs(rows, ids, projected)
+        loop = AttentiveScan.loop(ctx, rows.forward, len(inputs), keys, values, *weights)
+        first = weights[4 : 4 + len(ctx.cell.states)]
+        start = tuple(rows.forward.split(rows.once(given(part))) for part in first)
+        decoded = loop.run(inputs, start)
+        ctx.save_for_backward(
+            keys, values, *weights, *decoded.states, *decoded[1:4], *decoded.gates
+        )
         ctx.tensors = 2 + len(weights)
-        outputs = tuple(map(rows.join_steps, (*decoded.states, *decoded[1:-1])))
-        ctx.mark_non_differentiable(outputs[-1])
         ctx.set_materialize_grads(False)
-        return outputs
+        after = *(part[1:] for part in decoded.states), *decoded[1:4]
+        return tuple(rows.every(rows.forward.join_steps(part)) for part in after)
 
     @staticmethod
     def loop(
-        ctx: Any, queries: int, keys: Tensor, values: Tensor, *weights: Tensor | None
-    ) -> tuple[Loop, State]:
-        """Return the loop and s_0, by replica."""
-        rows: Rows = ctx.rows
-        context, query, hh, bias_hh, *rest = weights
-        first, own = rest[: len(ctx.cell.states)], rest[len(ctx.cell.states) :]
+        ctx: Any, wide: Rows, queries: int, keys: Tensor, values: Tensor, *weights: Tensor | None
+    ) -> Loop:
+        """Return the loop of a pass; wide: the layout of what asks, in this pass."""
+        rows, own = ctx.rows.forward, weights[4 + len(ctx.cell.states) :]
         own_rows, count = [rows.weight(given(w)) for w in own], len(ctx.scope.layer_names)
-        mask = rows.split_steps(ctx.mask.expand(*rows.batch, -1, -1))
-        loop = Loop(
+        mask = ctx.mask.expand(*ctx.rows.batch, -1, -1)
+        seen = wide.split_steps(mask if wide is ctx.rows else ctx.rows.once(mask))
+        read, summed = (rows.split(ctx.rows.once(part)) for part in (keys, values))
+        context, query, hh, bias_hh = (None if w is None else rows.weight(w) for w in weights[:4])
+        return Loop(
             ctx.cell,
-            ctx.compare(queries, rows.split(keys), *own_rows[count:]),
-            ctx.scope.weighing(mask, *own_rows[:count]),
-            rows.split(values),
-            Weights(
-                rows.weight(given(context)),
-                None if query is None else rows.weight(query),
-                rows.weight(given(hh)),
-                given(bias_hh).reshape(rows.replicas, -1),
-            ),
+            ctx.compare(queries, read, *own_rows[count:]),
+            ctx.scope.weighing(seen, *own_rows[:count]),
+            summed,
+            Weights(given(context), query, given(hh), given(bias_hh)),
         )
-        return loop, tuple(rows.split(given(part)) for part in first)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
-        rows: Rows = ctx.rows
+        rows, count = ctx.rows, len(ctx.cell.states)
         tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
-        count = len(ctx.cell.states)
         scores, alpha, context, *gates = kept[count:]
-        loop, first = AttentiveScan.loop(ctx, len(alpha), *tensors)
-        decoded = Decoded(kept[:count], scores, alpha, context, context, tuple(gates))
-        entering = [None if part is None else rows.split_steps(part) for part in g[:-1]]
-        pulled = loop.pull_back(decoded, first, entering, rows.crossings(ctx.counted))
-        before = states_before(first, decoded.states)[0]
-        d_values = value_gradients(alpha, pulled.d_context, loop.values)
+        decoded = Decoded(kept[:count], scores, alpha, context, tuple(gates))
+        length = len(alpha)
+        loop = AttentiveScan.loop(ctx, rows, length, *tensors)
+        inputs = Gathered(rows, ctx.ids, ctx.shape, length, alpha)
+        back = Adjoint(loop, decoded, rows, inputs)
+        back.run(list(g), wanted=ctx.needs_input_grad[9])
+        (alpha,) = rows.each((alpha,))
         d_keys, *d_compared = loop.comparison.gradients()
-        wanted = ctx.needs_input_grad[-len(tensors) + 2 :]  # not when measuring
-        of_context, of_query, of_hh = (
-            weight_gradients(d, x) if needed else (None, None)
-            for d, x, needed in (
-                (pulled.dp, context, wanted[0]),
-                (pulled.d_query, before, wanted[1]),
-                (pulled.da, before, wanted[2]),
-            )
-        )
-        weights = of_context[0], of_query[0], *of_hh
-        d_own = *loop.weighing.gradients(), *d_compared
-        d_weights = (*weights, *map(rows.join, pulled.first), *d_own)
+        d_values = value_gradients(alpha, back.d_context)
+        d_first = map(rows.join, back.carried)
+        d_weights = *back.weights, *d_first, *loop.weighing.gradients(), *d_compared
         shaped = shaped_as(d_weights, tensors[2:])
-        each = rows.join_steps(pulled.dp), rows.join(d_keys), rows.join(d_values)
-        return (*(None,) * 5, *each, *shaped)
+        return *(None,) * 6, inputs.gradient(), rows.join(d_keys), rows.join(d_values), *shaped

@@ -9,11 +9,12 @@ Index convention, at step i of one sequence:
     J_i = dz_i / dz_{i-1}      pull_back: d_{i-1} = g_{i-1} + J_i^T d_i
 
 `step` is the equations as they stand in books. A scan takes it in two halves, in place: the gates,
-`activate`, which are kept, and what they do to the state, `advance`. The adjoint is linear in d and
-its coefficients depend on the forward pass alone. So `linearise` computes them for all steps at
-once from the gates, the loop that must run backwards in time holds one matrix product and little
-else, and the gradients of the weights are one large product after it. Training and measuring run
-the same loop; measuring puts several paths on a leading axis of d.
+`activate`, which are kept, and what they do to the state, `advance`; both see a step as `views` cut
+it out of the tensors of many. The adjoint is linear in d and its coefficients depend on the forward
+pass alone. So `linearise` computes them for many steps at once from the gates, the loop that must
+run backwards in time holds one matrix product and little else, and the gradients of the weights are
+large products after it. Training and measuring run the same loop; measuring puts several paths on a
+leading axis of d. What comes back to p and a is split by gate: (..., batch, gates, hidden).
 
 Gate order and equations are those of `torch.nn.RNN`, `GRU` and `LSTM` (Cho et al. 2014;
 Hochreiter and Schmidhuber 1997), so that weights load there.
@@ -30,7 +31,9 @@ from torch import Tensor
 State = tuple[Tensor, ...]
 """The tensors of `Cell.states`, each (..., batch, hidden), or (..., batch, time, hidden)."""
 Gates = tuple[Tensor, ...]
-"""What `activate` returns; every tensor has the step's leading axes."""
+"""What a scan keeps of a step: a, which its gates replace, and `kept` tensors (..., hidden)."""
+Views = tuple[Tensor, ...]
+"""What `views` returns; every tensor has the step's leading axes."""
 Coefficients = tuple[Tensor, ...]
 """What `linearise` returns; every tensor has the step's leading axes."""
 
@@ -47,6 +50,7 @@ class Cell(ABC):
 
     states: tuple[str, ...] = ("h",)
     gates: int
+    kept = 0
     only_sums = True  # whether p and a enter only as p + a
 
     @abstractmethod
@@ -54,12 +58,28 @@ class Cell(ABC):
         """Return z_i of p, a and z_{i-1}: the equations, plain enough for autograd to follow."""
 
     @abstractmethod
-    def activate(self, p: Tensor, a: Tensor) -> Gates:
-        """Return the gates of the projected input p and the hidden part a, which is overwritten."""
+    def views(self, p: Tensor, gates: Gates) -> Views:
+        """Return what `activate` and `advance` see of projected inputs and gates, filled or not."""
 
     @abstractmethod
-    def advance(self, gates: Gates, state: State, out: Out = NEW) -> State:
+    def activate(self, seen: Views) -> None:
+        """Fill the gates, which hold the hidden part a, of the projected input p."""
+
+    @abstractmethod
+    def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
         """Return z_i of the gates and z_{i-1}."""
+
+    def room(self, a: Tensor) -> Gates:
+        """Return the gates to be filled at steps with the hidden part a, (..., gates * hidden)."""
+        hidden = a.shape[-1] // self.gates
+        return a, *(a.new_empty(*a.shape[:-1], hidden) for _ in range(self.kept))
+
+    def run(self, p: Tensor, a: Tensor, state: State, out: Out = NEW) -> tuple[Gates, State]:
+        """Return the gates and z_i of p, a and z_{i-1}; a is overwritten."""
+        gates = self.room(a)
+        seen = self.views(p, gates)
+        self.activate(seen)
+        return gates, self.advance(seen, state, out)
 
     @abstractmethod
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
@@ -81,7 +101,8 @@ class Cell(ABC):
 
     def adjoint(self, local: Coefficients, d: State, weight_hh: Tensor) -> State:
         """Return J_i^T d for d = dL/dz_i."""
-        return self.carry(local, d, self.pull_to_hidden(local, d) @ weight_hh)
+        da = self.pull_to_hidden(local, d)
+        return self.carry(local, d, da.flatten(-2) @ weight_hh)
 
 
 class RNN(Cell):
@@ -92,17 +113,21 @@ class RNN(Cell):
     def step(self, p: Tensor, a: Tensor, state: State) -> State:
         return (torch.tanh(p + a),)
 
-    def activate(self, p: Tensor, a: Tensor) -> Gates:
-        return (tanh_(a.add_(p)),)
+    def views(self, p: Tensor, gates: Gates) -> Views:
+        return p, gates[0]
 
-    def advance(self, gates: Gates, state: State, out: Out = NEW) -> State:
-        return (torch.add(gates[0], 0, out=out[0]),)
+    def activate(self, seen: Views) -> None:
+        p, a = seen
+        tanh_(a.add_(p))
+
+    def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
+        return (torch.add(seen[1], 0, out=out[0]),)
 
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
         return (_slope(gates[0]),)
 
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
-        return torch.mul(d[0], local[0], out=out)
+        return torch.mul(d[0].unsqueeze(-2), local[0].unsqueeze(-2), out=out)
 
     def carry(self, local: Coefficients, d: State, through_a: Tensor) -> State:
         return (through_a,)
@@ -112,6 +137,7 @@ class GRU(Cell):
     """r, z = sigmoid(p + a); n = tanh(p_n + r a_n); h' = (1 - z) n + z h."""
 
     gates = 3
+    kept = 1  # n
     only_sums = False
 
     def step(self, p: Tensor, a: Tensor, state: State) -> State:
@@ -119,15 +145,18 @@ class GRU(Cell):
         r, z = torch.sigmoid(p_r + a_r), torch.sigmoid(p_z + a_z)
         return ((1 - z) * torch.tanh(p_n + r * a_n) + z * state[0],)
 
-    def activate(self, p: Tensor, a: Tensor) -> Gates:
-        hidden = a.shape[-1] // self.gates
-        rz = a[..., : 2 * hidden].add_(p[..., : 2 * hidden]).sigmoid_()
-        r, p_n, a_n = rz[..., :hidden], p[..., 2 * hidden :], a[..., 2 * hidden :]
-        return a, tanh_(torch.addcmul(p_n, r, a_n))
+    def views(self, p: Tensor, gates: Gates) -> Views:
+        (a, n), both = gates, 2 * gates[1].shape[-1]
+        r, z, a_n = _blocks(a, self.gates)
+        return p[..., :both], p[..., both:], a[..., :both], r, z, a_n, n
 
-    def advance(self, gates: Gates, state: State, out: Out = NEW) -> State:
-        a, n = gates
-        _, z, _ = _blocks(a, self.gates)
+    def activate(self, seen: Views) -> None:
+        p_rz, p_n, rz, r, _, a_n, n = seen
+        rz.add_(p_rz).sigmoid_()
+        tanh_(torch.addcmul(p_n, r, a_n, out=n))
+
+    def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
+        _, _, _, _, z, _, n = seen
         return (torch.lerp(n, state[0], z, out=out[0]),)
 
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
@@ -143,13 +172,13 @@ class GRU(Cell):
         return z, to_n, to_gates
 
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
-        return _times_each_gate(d[0].unsqueeze(-2), local[2], out)
+        return torch.mul(d[0].unsqueeze(-2), local[2], out=out)
 
     def pull_to_input(
         self, local: Coefficients, d: State, da: Tensor, out: Tensor | None = None
     ) -> Tensor:
         dp = da.clone() if out is None else out.copy_(da)
-        torch.mul(d[0], local[1], out=dp[..., -d[0].shape[-1] :])
+        torch.mul(d[0], local[1], out=dp[..., -1, :])
         return dp
 
     def carry(self, local: Coefficients, d: State, through_a: Tensor) -> State:
@@ -170,21 +199,25 @@ class LSTM(Cell):
         c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
 
-    def activate(self, p: Tensor, a: Tensor) -> Gates:
-        hidden = a.shape[-1] // self.gates
-        g = a.add_(p)[..., 2 * hidden : 3 * hidden]
+    def views(self, p: Tensor, gates: Gates) -> Views:
+        a = gates[0]
+        i, f, g, o = _blocks(a, self.gates)
+        return p, a, i, f, g, o, a[..., : 2 * i.shape[-1]]
+
+    def activate(self, seen: Views) -> None:
+        p, a, _, _, g, o, i_and_f = seen
+        a.add_(p)
         if _tanh_is_slow(a):  # tanh(x) = 2 sigmoid(2 x) - 1: one sigmoid serves all four gates
             g.add_(g)
             a.sigmoid_()
             torch.add(_MINUS_ONE, g, alpha=2, out=g)
         else:
             g.tanh_()
-            a[..., : 2 * hidden].sigmoid_()
-            a[..., 3 * hidden :].sigmoid_()
-        return (a,)
+            i_and_f.sigmoid_()
+            o.sigmoid_()
 
-    def advance(self, gates: Gates, state: State, out: Out = NEW) -> State:
-        i, f, g, o = _blocks(gates[0], self.gates)
+    def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
+        _, _, i, f, g, o, _ = seen
         c = torch.addcmul(f * state[1], i, g, out=out[1])
         return torch.mul(o, tanh(c), out=out[0]), c
 
@@ -201,8 +234,9 @@ class LSTM(Cell):
 
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
         (_, c_of_h, to_gates), (dh, dc) = local, d
-        dc = torch.addcmul(dc, dh, c_of_h)
-        return _times_each_gate(torch.stack([dc, dc, dc, dh.expand_as(dc)], dim=-2), to_gates, out)
+        out = torch.mul(torch.addcmul(dc, dh, c_of_h).unsqueeze(-2), to_gates, out=out)
+        torch.mul(dh, to_gates[..., -1, :], out=out[..., -1, :])  # o acts on h alone
+        return out
 
     def carry(self, local: Coefficients, d: State, through_a: Tensor) -> State:
         (f, c_of_h, _), (dh, dc) = local, d
@@ -247,11 +281,3 @@ def _blocks(x: Tensor, count: int) -> tuple[Tensor, ...]:
     """View x (..., count * hidden) as its blocks (..., hidden)."""
     blocks: tuple[Tensor, ...] = x.unflatten(-1, (count, -1)).unbind(-2)
     return blocks
-
-
-def _times_each_gate(d: Tensor, coefficients: Tensor, out: Tensor | None) -> Tensor:
-    """Multiply d (..., 1 or gates, hidden) into the coefficients (..., gates, hidden)."""
-    if out is None:
-        return (d * coefficients).flatten(-2)
-    torch.mul(d, coefficients, out=out.unflatten(-1, coefficients.shape[-2:]))
-    return out

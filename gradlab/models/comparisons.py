@@ -9,6 +9,9 @@ the opposite order. A comparison holds the keys of one pass and answers both way
 
 keys: (replicas, rows, n, features). Weights: (replicas, ...). Forward passes and backward passes
 use a comparison of their own each; nothing here is seen by autograd.
+
+Back may come several signals, all of which asked the same: then the rows of g and of dL/dq, and of
+the query beside them, are those of the keys once for each signal, and so are those of dL/dkeys.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gradlab.models.rows import Rows, as_rows, steps
+from gradlab.models.rows import Rows, as_rows, by_example, steps
 
 
 class Comparison(ABC):
@@ -57,24 +60,22 @@ class Product(Comparison):
     """e_i = q . k_i."""
 
     def __init__(self, keys: Tensor) -> None:
-        self.keys = keys.flatten(0, 1)
-        self.shape = keys.shape
+        self.keys = keys
         self.queries: list[Tensor] = []
         self.g: list[Tensor] = []
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
-        torch.bmm(as_rows(query), self.keys.mT, out=as_rows(out))
+        torch.bmm(as_rows(query), self.keys.flatten(0, 1).mT, out=as_rows(out))
         return out
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
         self.queries.append(query)
         self.g.append(g)
-        torch.bmm(as_rows(g), self.keys, out=as_rows(out))
-        return out
+        return by_example(g, self.keys, out)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        g, queries = (torch.stack(part, 2).flatten(0, 1) for part in (self.g, self.queries))
-        return (torch.bmm(g.mT, queries).view(self.shape),)
+        g, queries = (torch.stack(part, 2) for part in (self.g, self.queries))
+        return (g.mT @ queries,)
 
 
 class Cosine(Product):
@@ -98,46 +99,49 @@ class First(Comparison):
 
     def __init__(self, keys: Tensor) -> None:
         self.keys = keys
+        self.rows = keys.shape[1]
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
         return out.copy_(query[..., : self.keys.shape[-2]])
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
+        self.rows = g.shape[1]
         out.zero_()[..., : self.keys.shape[-2]] = g
         return out
 
     def gradients(self) -> tuple[Tensor, ...]:
-        return (torch.zeros_like(self.keys),)
+        return (self.keys.new_zeros(len(self.keys), self.rows, *self.keys.shape[2:]),)
 
 
 class Additive(Comparison):
     """e_i = v . tanh(k_i + q); the n x features activations are computed again on the way back.
 
-    With r = 1 / (1 + exp(2 (k_i + q))): tanh = 1 - 2 r and 1 - tanh^2 = 4 (r - r^2), so
+    With A = exp(2 k_i), B = exp(-2 q), r = B / (A + B): tanh = 1 - 2 r, 1 - tanh^2 = 4 (r - r^2),
 
         dL/dq = 4 v sum_i g_i (r - r^2)   dL/dk_i = 4 v g_i (r - r^2)   dL/dv = sum_i g_i (1 - 2 r)
 
-    exp(2 k_i) exp(2 q) is exp(2 (k_i + q)): the exponentials of the keys are taken once and a query
-    costs a product and a reciprocal, ten times faster than a tanh. Where one of the two could leave
-    the range of the dtype, the sigmoid of the sum is taken instead.
+    A is taken once for all queries; each then costs a sum and a quotient, ten times faster than a
+    tanh. B is bounded: where it is huge, tanh is -1 in every digit whatever the key. Where a key
+    is so large that this would not hold, the sigmoid of the sum is taken instead.
     """
 
     def __init__(self, queries: int, keys: Tensor, energy: Tensor) -> None:
         """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
         self.keys, self.energy = keys, energy
         self.whole, self.four = energy.sum(-1, keepdim=True), 4 * energy
-        self.limit = math.log(torch.finfo(keys.dtype).max) / 2 - 1
-        worth_it = queries > 1 and float(keys.abs().max()) < self.limit
+        self.largest = math.log(torch.finfo(keys.dtype).max) - 1  # that an exponent may be
+        worth_it = queries > 1 and float(keys.abs().max()) < self.largest / 4
         self.powers = torch.exp(keys + keys) if worth_it else None
-        self.d_keys, self.d_energy = torch.zeros_like(keys), torch.zeros_like(energy)
-        self.one, self.r = keys.new_ones(1), torch.empty_like(keys)
+        self.r = torch.empty_like(keys)
+        self.sums: tuple[Tensor, ...] = ()  # over queries: of g, g r and g (r - r^2)
 
     def reflected(self, query: Tensor) -> Tensor:
         """Return r, (R, rows, n, F), to be used before the next query's."""
-        if self.powers is None or not float(query.abs().max()) < self.limit:
-            return torch.add(self.keys, query.unsqueeze(-2), out=self.r).mul_(-2).sigmoid_()
-        power = torch.exp(query + query).unsqueeze(-2)
-        return torch.addcmul(self.one, self.powers, power, out=self.r).reciprocal_()
+        query = query.unsqueeze(-2)
+        if self.powers is None:
+            return torch.add(self.keys, query, out=self.r).mul_(-2).sigmoid_()
+        power = (query * -2).clamp_(max=self.largest).exp_()
+        return torch.div(power, torch.add(self.powers, power, out=self.r), out=self.r)
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
         r = self.reflected(query).flatten(1, 2)
@@ -146,17 +150,22 @@ class Additive(Comparison):
         return out
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
-        r, row = self.reflected(query), g.flatten(1).unsqueeze(-2)
-        self.d_energy += row.sum(-1, keepdim=True)
-        for d, r_of, g_of in zip(self.d_energy, r.flatten(1, 2), row, strict=True):
-            d[0].addmv_(r_of.mT, g_of[0], alpha=-2)
+        rows, signals = self.keys.shape[1], g.shape[1] // self.keys.shape[1]
+        if not self.sums:
+            per_key = self.keys.new_zeros(len(g), signals, *self.keys.shape[1:])
+            self.sums = torch.zeros_like(g), torch.zeros_like(out), per_key
+        of_g, of_r, of_slope = self.sums
+        r = self.reflected(query[:, :rows])
+        of_g += g
+        of_r += by_example(g, r, out)
         slope = r.addcmul_(r, r, value=-1)
-        self.d_keys.addcmul_(slope, g.unsqueeze(-1))
-        torch.bmm(as_rows(g), slope.flatten(0, 1), out=as_rows(out))
-        return out.mul_(self.four)
+        of_slope.addcmul_(slope.unsqueeze(1), g.view(len(g), signals, rows, -1, 1))
+        return by_example(g, slope, out).mul_(self.four)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        return self.d_keys.mul_(self.four.unsqueeze(-2)), self.d_energy
+        of_g, of_r, of_slope = self.sums
+        d_energy = of_g.sum((1, 2)).view(-1, 1, 1) - 2 * of_r.sum(1, keepdim=True)
+        return of_slope.flatten(1, 2).mul_(self.four.unsqueeze(-2)), d_energy
 
 
 class ByAutograd(Comparison):
@@ -169,12 +178,17 @@ class ByAutograd(Comparison):
     def __init__(self, score: Callable[..., Tensor], keys: Tensor, *weights: Tensor) -> None:
         self.score = score
         self.inputs = tuple(part.detach().requires_grad_() for part in (keys, *weights))
-        self.sums = [torch.zeros_like(part) for part in self.inputs]
+        self.sums: tuple[Tensor, ...] = ()
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
         return out.copy_(self.score(query.unsqueeze(-2), *self.inputs).squeeze(-2))
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
+        if not self.sums:
+            keys, *weights = self.inputs
+            keys = keys.detach().repeat(1, g.shape[1] // keys.shape[1], 1, 1).requires_grad_()
+            self.inputs = keys, *weights
+            self.sums = tuple(map(torch.zeros_like, self.inputs))
         with torch.enable_grad():
             asked = query.detach().requires_grad_()
             scores = self.score(asked.unsqueeze(-2), *self.inputs).squeeze(-2)
@@ -185,7 +199,7 @@ class ByAutograd(Comparison):
         return out.copy_(found[0])
 
     def gradients(self) -> tuple[Tensor, ...]:
-        return tuple(self.sums)
+        return self.sums
 
 
 class AdditiveScores(torch.autograd.Function):

@@ -48,7 +48,11 @@ def pull_back_targets(model: Seq2Seq, batch: Batch, memory: Memory, decoded: Dec
         return _one_by_one(model, batch, memory.edges)
     own, attention = _own_step(model, batch, memory, decoded)
     cell, weight_hh = CELLS[model.spec.cell], model.decoder.weight_hh_l0
-    local = model.decoder.linearise(decoded.projected, model.first_state(memory), decoded.states)
+    projected = decoded.projected.full()
+    if model.bahdanau:
+        assert decoded.context is not None
+        projected = projected + model.decoder.project("context", decoded.context)
+    local = model.decoder.linearise(projected, model.first_state(memory), decoded.states)
     nothing = torch.zeros_like(own[:, :1])
     d: State = tuple(nothing[:, :0] for _ in cell.states)
     fed = torch.zeros_like(own)
@@ -56,7 +60,7 @@ def pull_back_targets(model: Seq2Seq, batch: Batch, memory: Memory, decoded: Dec
         started = (own[:, j : j + 1], *(nothing for _ in cell.states[1:]))
         d = tuple(torch.cat(rows, dim=1) for rows in zip(started, d, strict=True))
         at_j = tuple(part[j].unsqueeze(1) for part in local)
-        dp = cell.pull_to_input(at_j, d, cell.pull_to_hidden(at_j, d))
+        dp = cell.pull_to_input(at_j, d, cell.pull_to_hidden(at_j, d)).flatten(-2)
         d = cell.adjoint(at_j, d, weight_hh)
         if model.bahdanau and attention is not None:
             d = (d[0] + attention.step(j, dp @ model.decoder.block("context")), *d[1:])

@@ -48,7 +48,7 @@ class Encoder(Recurrent):
                 else:
                     ids = in_order(batch.source.unsqueeze(-1), lengths, name).squeeze(-1)
                     projected = self.project_symbols(embedding, ids, name)
-                initial = self.zero_state(projected)
+                initial = self.zero_state(projected.batch)
                 states = self(projected, initial, None, name)
                 passes[name] = Pass(projected, initial, states)
                 found.append(tuple(in_order(part, lengths, name) for part in states))
@@ -104,7 +104,7 @@ class Encoder(Recurrent):
         That is W_ih^T dp, (paths, ..., batch, n, features); None where the layer does not climb.
         """
         cell, run = CELLS[self.cell_name], encoded.passes[name]
-        local = self.linearise(run.projected, run.initial, run.states, name)
+        local = self.linearise(run.projected.full(), run.initial, run.states, name)
         g = tuple(time_first(in_order(part, encoded.lengths, name)) for part in injections)
         totals, _ = pull_back(cell, local, g, self.hidden_weights(name)[0], crossing)
         found = tuple(in_order(time_last(part), encoded.lengths, name) for part in totals)
@@ -112,7 +112,7 @@ class Encoder(Recurrent):
             return found, None
         for _ in range(totals[0].dim() - run.states[0].dim()):  # paths stand behind time here
             local = tuple(part.unsqueeze(1) for part in local)
-        dp = cell.pull_to_input(local, totals, cell.pull_to_hidden(local, totals))
+        dp = cell.pull_to_input(local, totals, cell.pull_to_hidden(local, totals)).flatten(-2)
         return found, in_order(time_last(dp @ self.weight_ih(name)), encoded.lengths, name)
 
     def final(self, encoded: Encoded) -> State:

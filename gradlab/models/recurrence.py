@@ -1,6 +1,8 @@
 """A cell run over time with its weights, and the gradient pulled back; `cells` has the equations.
 
-What comes in and goes out is (..., batch, time, features); `rows` says how the loops see it.
+What comes in and goes out is (..., batch, time, features); `rows` says how the loops see it. They
+work on a few steps at a time, so that what is needed only for a moment stays in the processor's
+cache: the projected inputs, the adjoint's coefficients, the gradients of p and a.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradlab.models.cells import CELLS, Cell, Coefficients, Gates, State
+from gradlab.models.counted import Counted
+from gradlab.models.inputs import Gathered, Inputs, blocks
 from gradlab.models.layers import linear_over_time
 from gradlab.models.rows import Edge, Rows, steps, time_first, time_last, weight_gradients
-from gradlab.models.trace import Counted
 
 
 def stack(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -23,32 +26,40 @@ def stack(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     return tuple(torch.stack(part) for part in zip(*parts, strict=True))
 
 
+def room_for_states(first: State, length: int) -> State:
+    """Return tensors for z_0 .. z_T, time first, of which z_0 is filled."""
+    states = tuple(part.new_empty(length + 1, *part.shape) for part in first)
+    for part, start in zip(states, first, strict=True):
+        part[0] = start
+    return states
+
+
+def parts_at(parts: tuple[Tensor, ...], block: slice, later: int = 0) -> tuple[Tensor, ...]:
+    """Return some steps of each tensor, or those that come `later` steps after them."""
+    return tuple(part[block.start + later : block.stop + later] for part in parts)
+
+
 def run_forward(
-    cell: Cell, p: Tensor, initial: State, weight_hh: Tensor, bias_hh: Tensor
+    cell: Cell, inputs: Inputs, first: State, weight_hh: Tensor, bias_hh: Tensor
 ) -> tuple[State, Gates]:
-    """Return the states z_1 .. z_T and the gates, time first.
+    """Return the states z_0 .. z_T and the gates, time first.
 
-    p: (time, replicas, rows, gates * hidden). initial: (replicas, rows, hidden) each.
-    weight_hh: (replicas, gates * hidden, hidden). bias_hh: (replicas, gates * hidden).
+    first: z_0, (replicas, rows, hidden) each. weight_hh: (replicas, gates * hidden, hidden).
+    bias_hh: (replicas, gates * hidden).
     """
-    weight, bias = weight_hh.mT, bias_hh.unsqueeze(-2)
-    a = torch.empty_like(p)
-    states = tuple(p.new_empty(len(p), *first.shape) for first in initial)
-    state, more = initial, []
-    for p_i, a_i, *out in steps((p, a, *states)):
-        torch.baddbmm(bias, state[0], weight, out=a_i)
-        gates = cell.activate(p_i, a_i)
-        state = cell.advance(gates, state, out)
-        more.append(gates[1:])
-    return states, (a, *stack(more))
-
-
-def states_before(initial: State, states: State) -> State:
-    """Return z_0 .. z_{T-1}, time first, of states that are time first."""
-    return tuple(
-        torch.cat([first.unsqueeze(0), part[:-1]])
-        for first, part in zip(initial, states, strict=True)
-    )
+    weight, bias, states = weight_hh.mT, bias_hh.unsqueeze(-2), room_for_states(first, len(inputs))
+    a = weight.new_empty(len(inputs), *first[0].shape[:-1], weight.shape[-1])
+    gates = cell.room(a)
+    for block in blocks(a[0], len(a)):
+        here = parts_at(gates, block)
+        seen = cell.views(inputs.at(block), here)
+        before, after = parts_at(states, block), parts_at(states, block, later=1)
+        each_step = zip(here[0].unbind(), *map(steps, (seen, before, after)), strict=True)
+        for a_i, seen_i, state, new in each_step:
+            torch.baddbmm(bias, state[0], weight, out=a_i)
+            cell.activate(seen_i)
+            cell.advance(seen_i, state, new)
+    return states, gates
 
 
 def linearise(
@@ -56,11 +67,14 @@ def linearise(
 ) -> Coefficients:
     """Return the adjoint's coefficients at every step, time first, from the states alone.
 
-    p, states: time first, as for `run_forward`.
+    p, states: time first, (time, ..., batch, features).
     """
-    before = states_before(initial, states)
+    pairs = zip(initial, states, strict=True)
+    before = tuple(torch.cat([first.unsqueeze(0), part[:-1]]) for first, part in pairs)
     a = time_first(linear_over_time(time_last(before[0]), weight_hh, bias_hh))
-    return cell.linearise(cell.activate(p, a), before, states)
+    gates = cell.room(a)
+    cell.activate(cell.views(p, gates))
+    return cell.linearise(gates, before, states)
 
 
 def pull_back(
@@ -70,58 +84,56 @@ def pull_back(
     weight_hh: Tensor,
     crossing: Edge | None = None,
     carried: State = (),
+    out: Tensor | None = None,
 ) -> tuple[State, State]:
     """Return the total gradient d_i = g_i + J_{i+1}^T d_{i+1} at every step, and J_1^T d_1.
 
     local: what `linearise` returned. injections: g_1 .. g_T, (time, paths, ..., batch, hidden);
     any axes may stand between time and batch. Returns d_1 .. d_T, shaped as the injections, and
     what arrives at z_0. crossing: what to do to J^T d where it crosses a step. carried: what
-    arrives at z_T from later steps, if there are any.
+    arrives at z_T from later steps, if there are any. out: is filled with dL/da of every step.
     """
     totals = tuple(torch.empty_like(part) for part in injections)
     carried = carried or tuple(torch.zeros_like(part[0]) for part in injections)
-    each_step = zip(steps(local), steps(injections), steps(totals), strict=True)
-    for at_i, g, d in reversed(list(each_step)):
+    da = [None] * len(totals[0]) if out is None else out.unbind()
+    product = torch.bmm if out is not None and weight_hh.dim() == 3 else torch.matmul
+    each_step = zip(*map(steps, (local, injections, totals)), da, strict=True)
+    for at_i, g, d, da_i in reversed(list(each_step)):
         for total, entering, back in zip(d, g, carried, strict=True):
             torch.add(entering, back, out=total)
-        carried = cell.adjoint(at_i, d, weight_hh)
+        through_a = cell.pull_to_hidden(at_i, d, da_i).flatten(-2)
+        carried = cell.carry(at_i, d, product(through_a, weight_hh))
         if crossing is not None:
             carried = tuple(map(crossing, carried))
     return totals, carried
 
 
-CACHED = 2**16
-"""How many numbers of each tensor, of one replica, are worked on at a time to stay in the cache."""
-
-
-def blocks(x: Tensor) -> list[slice]:
-    """Return slices of time, the last one first, to go through x (time, replicas, ...) by."""
-    length = max(1, CACHED // x[0, 0].numel())
-    return [slice(i, i + length) for i in range(0, len(x), length)][::-1]
-
-
 class Scan(torch.autograd.Function):
-    """`run_forward` whose gradient is `pull_back`; keeps states and gates and no step's graph."""
+    """`run_forward` with its adjoint; keeps states and gates and no step's graph.
+
+    Takes the cell's name, what to do at counted edges, `inputs.Projected`, W_hh, b_hh and z_0.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         name: str,
         counted: Counted | None,
+        ids: Tensor | None,
         projected: Tensor,
         weight_hh: Tensor,
         bias_hh: Tensor,
         *initial: Tensor,
     ) -> State:
-        cell, rows = CELLS[name], Rows(projected.shape[:-2], weight_hh)
-        ctx.cell, ctx.rows, ctx.counted = cell, rows, counted
-        first = tuple(map(rows.split, initial))
-        weight = weight_hh.reshape(rows.replicas, *weight_hh.shape[-2:])
-        bias = bias_hh.reshape(rows.replicas, -1)
-        states, gates = run_forward(cell, rows.split_steps(projected), first, weight, bias)
-        ctx.shapes = weight_hh.shape, bias_hh.shape
-        ctx.save_for_backward(weight, *first, *states, *gates)
-        return tuple(map(rows.join_steps, states))
+        cell, rows = CELLS[name], Rows(initial[0].shape[:-1], weight_hh, counted)
+        inputs = Inputs(rows, ids, projected)
+        first = tuple(rows.forward.split(rows.once(part)) for part in initial)
+        weight, bias = map(rows.weight, (weight_hh, bias_hh))
+        states, gates = run_forward(cell, inputs, first, weight, bias)
+        ctx.cell, ctx.rows, ctx.ids = cell, rows, ids
+        ctx.shapes = projected.shape, weight_hh.shape, bias_hh.shape
+        ctx.save_for_backward(weight, *states, *gates)
+        return tuple(rows.every(rows.forward.join_steps(part[1:])) for part in states)
 
     @staticmethod
     @once_differentiable
@@ -129,24 +141,22 @@ class Scan(torch.autograd.Function):
         cell: Cell = ctx.cell
         rows: Rows = ctx.rows
         weight, *saved = ctx.saved_tensors
-        count = len(cell.states)
-        first, states = tuple(saved[:count]), tuple(saved[count : 2 * count])
-        gates, before = tuple(saved[2 * count :]), states_before(first, states)
-        entering = tuple(map(rows.split_steps, injections))
-        crossing, _ = rows.crossings(ctx.counted)
-        dp = torch.empty_like(gates[0])
+        states, gates = tuple(saved[: len(cell.states)]), tuple(saved[len(cell.states) :])
+        crossing, _ = rows.crossings()
         carried: State = ()
+        gathered = Gathered(rows, ctx.ids, ctx.shapes[0], len(gates[0]), weight)
         d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(weight[..., 0])
-        for block in blocks(dp):
-            here = [tuple(part[block] for part in parts) for parts in (gates, before, states)]
-            local = cell.linearise(*here)
-            g = tuple(part[block] for part in entering)
-            totals, carried = pull_back(cell, local, g, weight, crossing, carried)
-            da = cell.pull_to_hidden(local, totals)
-            cell.pull_to_input(local, totals, da, dp[block])
-            if ctx.needs_input_grad[3]:  # not when measuring
-                of_weight, of_bias = weight_gradients(da, here[1][0])
+        for block in blocks(gates[0][0], len(gates[0]))[::-1]:
+            before = parts_at(states, block)
+            local = cell.linearise(parts_at(gates, block), before, parts_at(states, block, later=1))
+            local = rows.each(local)
+            g = tuple(rows.split_steps(part[..., block, :]) for part in injections)
+            da = g[0].new_empty(*g[0].shape[:-1], cell.gates, g[0].shape[-1])
+            totals, carried = pull_back(cell, local, g, weight, crossing, carried, out=da)
+            gathered.add(block, cell.pull_to_input(local, totals, da).flatten(-2))
+            if ctx.needs_input_grad[4]:  # not when measuring
+                of_weight, of_bias = weight_gradients(da.flatten(-2), *rows.each(before[:1]))
                 d_weight += of_weight
                 d_bias += of_bias
-        weights = d_weight.view(ctx.shapes[0]), d_bias.view(ctx.shapes[1])
-        return None, None, rows.join_steps(dp), *weights, *map(rows.join, carried)
+        weights = d_weight.view(ctx.shapes[1]), d_bias.view(ctx.shapes[2])
+        return None, None, None, gathered.gradient(), *weights, *map(rows.join, carried)

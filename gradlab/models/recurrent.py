@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from gradlab.models.cells import CELLS, Coefficients, State
-from gradlab.models.layers import Embedding, Layer, embed, linear, linear_over_time, uniform
+from gradlab.models.counted import Counted, Crossing
+from gradlab.models.inputs import Projected
+from gradlab.models.layers import Embedding, Layer, linear, linear_over_time, uniform
 from gradlab.models.recurrence import Scan, linearise
 from gradlab.models.rows import time_first
 from gradlab.models.starts import controlled
-from gradlab.models.trace import Counted, Crossing
 
 FIRST = "l0"
 
@@ -122,40 +123,40 @@ class Recurrent(Layer):
         """
         return linear_over_time(x, self.block(block))
 
-    def project_symbols(self, embedding: Embedding, ids: Tensor, layer: str = FIRST) -> Tensor:
+    def project_symbols(self, embedding: Embedding, ids: Tensor, layer: str = FIRST) -> Projected:
         """Return the projected embeddings of ids (..., batch, time), bias included.
 
         Only as many rows are projected as there are symbols; each step then looks up its own.
         """
         bias = self.weight("bias_ih", layer)
-        table = linear(embedding.weight, self.block("embedding", layer), bias)
-        return embed(ids, table)
+        return Projected(linear(embedding.weight, self.block("embedding", layer), bias), ids)
 
-    def project_states(self, below: Tensor, layer: str) -> Tensor:
+    def project_states(self, below: Tensor, layer: str) -> Projected:
         """Return the projected states of the layer below (..., batch, time, features) and bias."""
         bias = self.weight("bias_ih", layer)
-        return linear_over_time(below, self.weight_ih(layer), bias)
+        return Projected(linear_over_time(below, self.weight_ih(layer), bias))
 
-    def zero_state(self, like: Tensor) -> State:
-        """Return z_0 = 0 of a layer for projected inputs `like` (..., batch, time, features)."""
-        zeros = like.new_zeros(*like.shape[:-2], self.hidden)
+    def zero_state(self, batch: torch.Size) -> State:
+        """Return z_0 = 0 of a layer for the sizes (..., batch)."""
+        zeros = self.weight_hh_l0.new_zeros(*batch, self.hidden)
         return tuple(zeros for _ in CELLS[self.cell_name].states)
 
     def forward(
         self,
-        projected: Tensor,
+        projected: Projected,
         initial: State,
         counted: Counted | None = None,
         layer: str = FIRST,
     ) -> State:
         """Return the states of every step of a layer, each (..., batch, time, hidden)."""
-        batch = torch.broadcast_shapes(projected.shape[:-2], initial[0].shape[:-1])
-        projected = projected.expand(*batch, *projected.shape[-2:])
-        inputs = projected, *self.hidden_weights(layer), *initial
-        states: State = Scan.apply(self.cell_name, counted, *inputs)  # type: ignore[no-untyped-call]
+        batch = torch.broadcast_shapes(projected.batch, initial[0].shape[:-1])
+        read = projected.expand(*batch)
+        weights = *self.hidden_weights(layer), *(part.expand(*batch, -1) for part in initial)
+        inputs = self.cell_name, counted, read.ids, read.rows, *weights
+        states: State = Scan.apply(*inputs)  # type: ignore[no-untyped-call]
         return states
 
-    def climb(self, projected: Tensor, initial: State, counted: Counted | None = None) -> State:
+    def climb(self, projected: Projected, initial: State, counted: Counted | None = None) -> State:
         """Return the states of every step of every layer, from the first layer up.
 
         projected: of the first layer. initial: z_0 of every layer, one after the other. The way
@@ -177,6 +178,9 @@ class Recurrent(Layer):
     def linearise(
         self, projected: Tensor, initial: State, states: State, layer: str = FIRST
     ) -> Coefficients:
-        """Return the coefficients of a layer's adjoint at every step, time first."""
+        """Return the coefficients of a layer's adjoint at every step, time first.
+
+        projected: (..., batch, time, gates * hidden).
+        """
         p, z = time_first(projected), tuple(map(time_first, states))
         return linearise(CELLS[self.cell_name], p, initial, z, *self.hidden_weights(layer))

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradlab.models.trace import Counted
+from gradlab.models.counted import Counted
 
 Edge = Callable[[Tensor], Tensor]
 Gradients = tuple[Tensor | None, ...]
@@ -50,6 +50,22 @@ def as_rows(x: Tensor) -> Tensor:
     return x.view(-1, 1, x.shape[-1])
 
 
+def by_example(x: Tensor, matrices: Tensor, out: Tensor) -> Tensor:
+    """Return in `out` x_b M_b for every example b, and for every signal the same M_b.
+
+    x: (replicas, signals * examples, in), M: (replicas, examples, in, out features).
+    """
+    each, examples = matrices.flatten(0, 1), matrices.shape[1]
+    if x.shape[1] == examples:
+        torch.bmm(as_rows(x), each, out=as_rows(out))
+        return out
+    replicas, signals = len(x), x.shape[1] // examples
+    by_b = x.view(replicas, signals, examples, -1).transpose(1, 2).flatten(0, 1)
+    product = torch.bmm(by_b, each).view(replicas, examples, signals, -1)
+    out.view(replicas, signals, examples, -1).copy_(product.transpose(1, 2))
+    return out
+
+
 def map_steps(x: Tensor, weight: Tensor) -> Tensor:
     """Return x W^T at every step, as one product; x (time, replicas, rows, in), W by replica."""
     mapped = torch.bmm(x.transpose(0, 1).flatten(1, 2), weight.mT)
@@ -57,13 +73,13 @@ def map_steps(x: Tensor, weight: Tensor) -> Tensor:
     return by_step.transpose(0, 1).contiguous()
 
 
-def value_gradients(alpha: Tensor, d_context: Tensor, values: Tensor) -> Tensor:
+def value_gradients(alpha: Tensor, d_context: Tensor) -> Tensor:
     """Return dL/dvalues (replicas, rows, n, features) of contexts alpha v, as one product.
 
     alpha: (time, replicas, rows, n), d_context: dL/dcontext (time, replicas, rows, features).
     """
-    alpha, d_context = (part.permute(1, 2, 3, 0).flatten(0, 1) for part in (alpha, d_context))
-    return torch.bmm(alpha, d_context.mT).view_as(values)
+    alpha, d_context = (part.permute(1, 2, 3, 0) for part in (alpha, d_context))
+    return alpha @ d_context.mT
 
 
 def given(tensor: Tensor | None) -> Tensor:
@@ -79,15 +95,37 @@ def shaped_as(gradients: Sequence[Tensor | None], tensors: Sequence[Tensor | Non
 
 
 class Rows:
-    """The layout of one loop: (..., batch) axes as (replicas, rows), and back."""
+    """The layout of one loop: (..., batch) axes as (replicas, rows), and back.
 
-    def __init__(self, batch: torch.Size, weight: Tensor) -> None:
+    With counted edges the first axis is one of signals that gradients are pulled back by. All of
+    them read the same, so a forward pass is made of one, and `each` repeats what it kept.
+    """
+
+    def __init__(self, batch: torch.Size, weight: Tensor, counted: Counted | None = None) -> None:
         """Take the (..., batch) sizes of what is computed, and a weight (..., out, in)."""
         stacked = self.stacked = weight.dim() - 2
         signals = len(batch) - 1 - stacked
         self.batch, self.replicas = batch, weight.shape[:-2].numel()
-        self.signals = batch[:signals].numel()
+        self.signals, self.counted = batch[:signals].numel(), counted
+        self.count = self.signals * batch[-1]
         self.order = (*range(signals, signals + stacked), *range(signals), len(batch) - 1)
+        self.forward = self if counted is None else Rows(batch[1:], weight)
+
+    def once(self, x: Tensor) -> Tensor:
+        """Return what a forward pass takes of a tensor (..., batch, ...)."""
+        return x if self.counted is None else x[0]
+
+    def every(self, x: Tensor) -> Tensor:
+        """Return an output of a forward pass, (..., batch, ...), for all signals."""
+        return x if self.counted is None else x.expand(self.batch[0], *x.shape)
+
+    def each(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return what a forward pass kept, (time, replicas, rows, ...), for all signals."""
+        if self.counted is None:
+            return parts
+        return tuple(
+            x.unsqueeze(2).expand(-1, -1, self.signals, *x.shape[2:]).flatten(2, 3) for x in parts
+        )
 
     def weight(self, weight: Tensor) -> Tensor:
         """Return a weight with its own replicas' axes in front as (replicas, ...)."""
@@ -116,11 +154,11 @@ class Rows:
         """Undo `split_steps`."""
         return self.join(x.movedim(0, 2))
 
-    def crossings(self, counted: Counted | None) -> tuple[Edge, Edge]:
+    def crossings(self) -> tuple[Edge, Edge]:
         """Return what gradients (replicas, rows, features) cross: edges of time, and of queries."""
-        if counted is None:
+        if self.counted is None:
             return _same, _same
-        return partial(self.cross, counted.time), partial(self.cross, counted.query)
+        return partial(self.cross, self.counted.time), partial(self.cross, self.counted.query)
 
     def cross(self, edge: Edge, d: Tensor) -> Tensor:
         """Return what `edge`, which takes signals first, does to d (replicas, rows, features)."""

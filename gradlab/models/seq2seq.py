@@ -27,15 +27,17 @@ from torch import Tensor, nn
 from gradlab import schema
 from gradlab.models.attentive import AttentiveScan
 from gradlab.models.cells import CELLS, State
+from gradlab.models.counted import Counted, Crossing
 from gradlab.models.decoding import decode_freely
 from gradlab.models.encoder import Encoder
+from gradlab.models.inputs import Projected
 from gradlab.models.layers import Embedding, Linear, draw_parameters, linear
 from gradlab.models.recurrent import Recurrent
 from gradlab.models.scopes import SCOPES
 from gradlab.models.scores import SCORES
 from gradlab.models.stepwise import Plan
 from gradlab.models.stepwise_scan import StepwiseScan
-from gradlab.models.trace import Counted, Crossing, Decoded, Encoded, ExitEdges, Memory, Trace
+from gradlab.models.trace import Decoded, Encoded, ExitEdges, Memory, Trace
 from gradlab.tasks import SPECIAL_SYMBOLS, Batch
 
 
@@ -141,17 +143,17 @@ class Seq2Seq(nn.Module):
         if state and not self.feeds:
             return state
         assert memory.edges.values is not None
-        zeros = self.decoder.zero_state(memory.edges.values)
+        zeros = self.decoder.zero_state(memory.edges.values.shape[:-2])
         state = state or zeros * self.spec.layers
         return (*state, zeros[0]) if self.feeds else state
 
-    def decoder_input(self, inputs: Tensor, memory: Memory) -> Tensor:
+    def decoder_input(self, inputs: Tensor, memory: Memory) -> Projected:
         """Return the projected input of each decoder step, context aside, for symbols `inputs`."""
         projected = self.decoder.project_symbols(self.target_embedding, inputs)
-        if self.spec.bridge == "every_step":
-            bridge = memory.first[-len(self.state_names)].unsqueeze(-2)
-            projected = projected + self.decoder.project("bridge", bridge)
-        return projected
+        if self.spec.bridge != "every_step":
+            return projected
+        bridge = memory.first[-len(self.state_names)].unsqueeze(-2)
+        return Projected(projected.full() + self.decoder.project("bridge", bridge))
 
     def decode(
         self, inputs: Tensor, memory: Memory, state: State, counted: Counted | None = None
@@ -166,7 +168,7 @@ class Seq2Seq(nn.Module):
         return self._read_out(projected, states, memory, counted)
 
     def _read_out(
-        self, projected: Tensor, states: State, memory: Memory, counted: Counted | None
+        self, projected: Projected, states: State, memory: Memory, counted: Counted | None
     ) -> Decoded:
         """Return all that follows from the states of some steps, with no attention or luong's."""
         last = tuple(part[..., -1, :] for part in states)
@@ -190,7 +192,7 @@ class Seq2Seq(nn.Module):
         return query, scores, weights, weights @ memory.edges.values
 
     def _decode_stepwise(
-        self, projected: Tensor, memory: Memory, state: State, counted: Counted | None
+        self, projected: Projected, memory: Memory, state: State, counted: Counted | None
     ) -> Decoded:
         """Decode with several layers and bahdanau timing, or with input feeding."""
         assert memory.edges.values is not None and self.attention is not None
@@ -201,7 +203,7 @@ class Seq2Seq(nn.Module):
         )
         combine = () if self.combine is None else (self.combine.weight, self.combine.bias)
         readout, *states, scores, weights, context = StepwiseScan.apply(  # type: ignore[no-untyped-call]
-            *(plan, projected, memory.projected_keys, memory.edges.values),
+            *(plan, projected.full(), memory.projected_keys, memory.edges.values),
             *decoder.stacked_weights(below),
             *(score.query_weight(), *combine, *state),
             *(*self.scope_weights(), *score.compared_with()),
@@ -215,22 +217,23 @@ class Seq2Seq(nn.Module):
         return Decoded(projected, tuple(states), last, query, scores, weights, context, logits)
 
     def _decode_bahdanau(
-        self, projected: Tensor, memory: Memory, state: State, counted: Counted | None
+        self, projected: Projected, memory: Memory, state: State, counted: Counted | None
     ) -> Decoded:
         assert memory.edges.values is not None and self.attention is not None
         score, decoder = self.attention, self.decoder
+        projected = projected.expand(*memory.edges.values.shape[:-2])
         found = AttentiveScan.apply(  # type: ignore[no-untyped-call]
             *(decoder.cell_name, score.compare, self.scope, counted, memory.mask),
-            *(projected, memory.projected_keys, memory.edges.values),
+            *(projected.ids, projected.rows, memory.projected_keys, memory.edges.values),
             *(decoder.block("context"), score.query_weight()),
             *(decoder.weight_hh_l0, decoder.bias_hh_l0, *state),
             *(*self.scope_weights(), *score.compared_with()),
         )
-        *states, scores, weights, context, inputs = found
+        *states, scores, weights, context = found
         query = torch.cat([state[0].unsqueeze(-2), states[0][..., :-1, :]], dim=-2)
         last = tuple(part[..., -1, :] for part in states)
         logits = self.output(states[0])
-        return Decoded(inputs, tuple(states), last, query, scores, weights, context, logits)
+        return Decoded(projected, tuple(states), last, query, scores, weights, context, logits)
 
     @torch.no_grad()
     def greedy(self, batch: Batch, forced: Tensor | None = None) -> Tensor:

@@ -26,10 +26,10 @@ from torch import Tensor
 
 from gradlab.models.cells import Cell, State
 from gradlab.models.comparisons import Comparison
-from gradlab.models.recurrence import stack, states_before
-from gradlab.models.rows import Edge, as_rows, map_steps
+from gradlab.models.counted import Counted
+from gradlab.models.recurrence import stack
+from gradlab.models.rows import Rows, as_rows, by_example, map_steps
 from gradlab.models.scopes import Scope
-from gradlab.models.trace import Counted
 from gradlab.models.weighing import Weighing
 
 
@@ -121,23 +121,29 @@ class Loop:
             base = p if weights.bias_ih is None else weights.bias_ih.unsqueeze(-2)
             inputs = torch.baddbmm(base, below, weights.ih.mT)
             a = torch.baddbmm(weights.bias_hh.unsqueeze(-2), state[0], weights.hh.mT)
-            gates.append(cell.activate(inputs, a))
-            states.append(cell.advance(gates[-1], state))
+            at_gates, after = cell.run(inputs, a, state)
+            gates.append(at_gates)
+            states.append(after)
             below = states[-1][0]
         return tuple(states), tuple(gates)
+
+
+def states_before(first: State, states: State) -> State:
+    """Return s_0 .. s_{k-1}, time first, of s_1 .. s_k."""
+    pairs = zip(first, states, strict=True)
+    return tuple(torch.cat([start.unsqueeze(0), part[:-1]]) for start, part in pairs)
 
 
 class Adjoint:
     """One way back through a loop; afterwards it holds the gradients at every step.
 
-    dp, da: of each layer's two sums. d_context, d_query: of c_j and W_q s. d_read: of the sum in
-    a_j. carried, fed: of s_0 and a_0.
+    found: what was found, for all signals of the layout `rows`. dp, da: of each layer's two sums,
+    by gate. d_context, d_query: of c_j and W_q s. d_read: of the sum in a_j. carried, fed: of s_0
+    and a_0.
     """
 
-    def __init__(
-        self, loop: Loop, found: Found, first: tuple[State, ...], edges: tuple[Edge, Edge]
-    ) -> None:
-        self.loop, self.found, self.edges, cell = loop, found, edges, loop.plan.cell
+    def __init__(self, loop: Loop, found: Found, first: tuple[State, ...], rows: Rows) -> None:
+        self.loop, self.found, self.edges, cell = loop, found, rows.crossings(), loop.plan.cell
         self.before = [
             states_before(start, states) for start, states in zip(first, found.states, strict=True)
         ]
@@ -145,7 +151,10 @@ class Adjoint:
             cell.linearise(gates, before, states)
             for gates, before, states in zip(found.gates, self.before, found.states, strict=True)
         ]
-        self.da = [torch.empty_like(gates[0]) for gates in found.gates]
+        self.da = [
+            gates[0].new_empty(*gates[0].shape[:-1], cell.gates, s[0].shape[-1])
+            for gates, s in zip(found.gates, found.states, strict=True)
+        ]
         self.dp = self.da if cell.only_sums else [torch.empty_like(da) for da in self.da]
         self.asking = self.before[-1][0] if loop.combine is None else found.states[-1][0]
         into = loop.query
@@ -182,8 +191,7 @@ class Adjoint:
     def pull_back_context(self, j: int, d: Tensor) -> Tensor:
         """Return what dL/dc_j sends to the state that asked, across its query's edge."""
         loop, alpha = self.loop, self.found.alpha[j]
-        d = self.d_context[j].copy_(d)
-        d_alpha = torch.bmm(as_rows(d), loop.values.flatten(0, 1).mT).view_as(alpha)
+        d_alpha = by_example(self.d_context[j].copy_(d), loop.values.mT, torch.empty_like(alpha))
         weighed = self.asking[j], self.found.scores[j], alpha, d_alpha
         d_scores, by_weighing = loop.weighing.pull_back(j, *weighed)
         d_state = loop.comparison.pull_back(self.queries[j], d_scores, out=self.d_query[j])
@@ -200,9 +208,9 @@ class Adjoint:
             at_j = tuple(part[j] for part in self.local[layer])
             da = cell.pull_to_hidden(at_j, d, self.da[layer][j])
             dp = cell.pull_to_input(at_j, d, da, self.dp[layer][j])
-            back = cell.carry(at_j, d, torch.bmm(da, weights.hh))
+            back = cell.carry(at_j, d, torch.bmm(da.flatten(-2), weights.hh))
             self.carried[layer] = tuple(map(time, back))
-            d_above = torch.bmm(dp, weights.ih)
+            d_above = torch.bmm(dp.flatten(-2), weights.ih)
             if layer:
                 d_above = time(d_above)
         return d_above

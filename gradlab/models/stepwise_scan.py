@@ -25,26 +25,32 @@ class StepwiseScan(torch.autograd.Function):
     def forward(
         ctx: Any, plan: Plan, projected: Tensor, keys: Tensor, values: Tensor, *rest: Tensor | None
     ) -> tuple[Tensor, ...]:
-        rows = ctx.rows = Rows(projected.shape[:-2], given(rest[0]))
+        rows = ctx.rows = Rows(projected.shape[:-2], given(rest[0]), plan.counted)
         ctx.plan = plan
-        loop, first, fed = StepwiseScan.loop(ctx, projected.shape[-2], keys, values, *rest)
-        found = loop.run(rows.split_steps(projected), first, fed)
+        pass_rows = rows.forward
+        loop, first, fed = StepwiseScan.loop(
+            ctx, pass_rows, projected.shape[-2], keys, values, *rest
+        )
+        found = loop.run(pass_rows.split_steps(rows.once(projected)), first, fed)
         states, gates = (
             [part for parts in layers for part in parts] for layers in (found.states, found.gates)
         )
         ctx.save_for_backward(keys, values, *rest, *states, *gates, *found[2:])
         ctx.tensors = 2 + len(rest)
-        shown = *states, found.scores, found.alpha, found.context
-        outputs = tuple(map(rows.join_steps, (found.readout, *shown)))
+        shown = found.readout, *states, found.scores, found.alpha, found.context
+        outputs = tuple(rows.every(pass_rows.join_steps(part)) for part in shown)
         ctx.mark_non_differentiable(*outputs[1:])
         return outputs
 
     @staticmethod
     def loop(
-        ctx: Any, queries: int, keys: Tensor, values: Tensor, *rest: Tensor | None
+        ctx: Any, wide: Rows, queries: int, keys: Tensor, values: Tensor, *rest: Tensor | None
     ) -> tuple[Loop, tuple[State, ...], Tensor | None]:
-        """Return the loop, s_0 and a_0, by replica."""
-        plan, rows, left = ctx.plan, ctx.rows, list(rest)
+        """Return the loop, s_0 and a_0, by replica; wide: the layout of what asks, in this pass."""
+        plan, rows, left = ctx.plan, ctx.rows.forward, list(rest)
+
+        def split(x: Tensor) -> Tensor:
+            return wide.split(x if wide is ctx.rows else ctx.rows.once(x))
 
         def take(count: int) -> list[Tensor]:
             return [rows.weight(given(left.pop(0))) for _ in range(count)]
@@ -60,14 +66,15 @@ class StepwiseScan(torch.autograd.Function):
             combine = weight, bias
         count = len(plan.cell.states)
         first = tuple(
-            tuple(rows.split(given(left.pop(0))) for _ in range(count)) for _ in range(plan.layers)
+            tuple(split(given(left.pop(0))) for _ in range(count)) for _ in range(plan.layers)
         )
-        fed = rows.split(given(left.pop(0))) if plan.feeds else None
+        fed = split(given(left.pop(0))) if plan.feeds else None
         scoped = take(len(plan.scope.layer_names))
-        mask = rows.split_steps(plan.mask.expand(*rows.batch, -1, -1))
-        comparison = plan.compare(queries, rows.split(keys), *take(len(left)))
-        weighing = plan.scope.weighing(mask, *scoped)
-        values = rows.split(values)
+        mask = plan.mask.expand(*ctx.rows.batch, -1, -1)
+        seen = wide.split_steps(mask if wide is ctx.rows else ctx.rows.once(mask))
+        read, values = (rows.split(ctx.rows.once(part)) for part in (keys, values))
+        comparison = plan.compare(queries, read, *take(len(left)))
+        weighing = plan.scope.weighing(seen, *scoped)
         return (
             Loop(plan, comparison, weighing, values, tuple(layers), into_query, combine),
             first,
@@ -79,12 +86,12 @@ class StepwiseScan(torch.autograd.Function):
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:
         rows, plan = ctx.rows, ctx.plan
         tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
-        found = _found(plan, kept)
-        loop, first, _ = StepwiseScan.loop(ctx, len(found.alpha), *tensors)
-        back = Adjoint(loop, found, first, rows.crossings(plan.counted))
+        found = _found(plan, rows.each(kept))
+        loop, first, _ = StepwiseScan.loop(ctx, rows, len(found.alpha), *tensors)
+        back = Adjoint(loop, found, first, rows)
         back.run(rows.split_steps(g[0]))
         d_keys, *d_compared = loop.comparison.gradients()
-        d_values = value_gradients(found.alpha, back.d_context, loop.values)
+        d_values = value_gradients(found.alpha, back.d_context)
         d_first = [rows.join(part) for state in back.carried for part in state]
         if plan.feeds:
             d_first.append(rows.join(back.fed))
@@ -95,7 +102,13 @@ class StepwiseScan(torch.autograd.Function):
             *d_compared,
         )
         shaped = shaped_as(gradients, tensors[2:])
-        return (None, rows.join_steps(back.dp[0]), rows.join(d_keys), rows.join(d_values), *shaped)
+        return (
+            None,
+            rows.join_steps(back.dp[0].flatten(-2)),
+            rows.join(d_keys),
+            rows.join(d_values),
+            *shaped,
+        )
 
 
 def _of_weights(back: Adjoint, *, wanted: bool) -> list[Tensor | None]:
@@ -103,7 +116,10 @@ def _of_weights(back: Adjoint, *, wanted: bool) -> list[Tensor | None]:
     plan, found, below = back.loop.plan, back.found, back.found.below
     pairs: list[tuple[Tensor, Tensor]] = []
     for layer in range(plan.layers):
-        pairs += [(back.dp[layer], below), (back.da[layer], back.before[layer][0])]
+        pairs += [
+            (back.dp[layer].flatten(-2), below),
+            (back.da[layer].flatten(-2), back.before[layer][0]),
+        ]
         below = found.states[layer][0]
     gradients: list[Tensor | None] = []
     for d, x in pairs:

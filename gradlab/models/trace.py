@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradlab.models.cells import State
+from gradlab.models.inputs import Projected
 
 
 @dataclass(frozen=True)
@@ -47,35 +45,10 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What to do to a gradient, on its way back, at an edge of the decoder that path lengths count.
-
-    time: at the way from one decoder state to the next, in time or a layer up. query: at the way
-    from a decoder state to a query. Both take gradients (signals, ...) and return the same shape.
-    """
-
-    time: Callable[[Tensor], Tensor]
-    query: Callable[[Tensor], Tensor]
-
-
-class Crossing(torch.autograd.Function):
-    """The identity, whose gradient crosses an edge."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, edge: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.edge = edge
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return ctx.edge(g), None
-
-
-@dataclass(frozen=True)
 class Decoded:
     """What the decoder computed over k steps; tensors of attention are None without it.
 
-    projected: the projected inputs of the first layer, (..., batch, k, gates * hidden).
+    projected: the projected inputs of the first layer, without what it reads of contexts.
     states: s_1 .. s_k of each layer from the first up, each (..., batch, k, hidden); last: what the
         next step starts from, s_k and, with input feeding, the attentional vector a_k.
     query: (..., batch, k, hidden); context: (..., batch, k, width); scores, weights: (..., batch,
@@ -83,7 +56,7 @@ class Decoded:
     logits: (..., batch, k, V).
     """
 
-    projected: Tensor
+    projected: Projected
     states: State
     last: State
     query: Tensor | None
@@ -97,11 +70,11 @@ class Decoded:
 class Pass:
     """What one layer computed in one direction, in the order in which it read.
 
-    projected: the projected inputs, (..., batch, n, gates * hidden).
+    projected: the projected inputs.
     initial: z_0. states: z_1 .. z_n, each (..., batch, n, hidden).
     """
 
-    projected: Tensor
+    projected: Projected
     initial: State
     states: State
 

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from gradlab import schema
 from gradlab.errors import GradlabError
+from gradlab.models.counted import Crossing
 from gradlab.models.decoding import decode_freely
 from gradlab.models.layers import Embedding, draw_parameters
-from gradlab.models.trace import Crossing
 from gradlab.models.transformer_layers import (
     Asked,
     DecoderLayer,

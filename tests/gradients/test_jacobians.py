@@ -71,8 +71,8 @@ def test_a_step_is_the_jacobian_of_autograd(name: str) -> None:
     weight, bias = drawn(cell.gates * hidden, hidden, seed=2), drawn(cell.gates * hidden, seed=3)
     z = drawn(batch, len(cell.states) * hidden, seed=4)
     state = z.split(hidden, -1)
-    gates = cell.activate(p, state[0] @ weight.T + bias)
-    local = cell.linearise(gates, state, cell.advance(gates, state))
+    gates, after = cell.run(p, state[0] @ weight.T + bias, state)
+    local = cell.linearise(gates, state, after)
     found = step_jacobian(cell, local, weight)
     for b in range(batch):
 

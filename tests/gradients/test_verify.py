@@ -35,7 +35,7 @@ from gradlab.gradients.verify import (
     verify,
 )
 from gradlab.models.attention import Score
-from gradlab.models.cells import CELLS, RNN, Coefficients, Gates, State
+from gradlab.models.cells import CELLS, RNN, Coefficients, Gates, State, Views
 from gradlab.models.comparisons import Additive
 from gradlab.models.scores import SCORES
 
@@ -212,8 +212,9 @@ def test_a_new_cell_and_a_new_score_are_checked_the_day_they_arrive(
     class Leaky(RNN):
         """h' = 2 tanh(p + a), whose adjoint forgets the 2."""
 
-        def activate(self, p: Tensor, a: Tensor) -> Gates:
-            return (2 * torch.tanh(p + a),)
+        def activate(self, seen: Views) -> None:
+            p, a = seen
+            a.add_(p).tanh_().mul_(2)
 
         def step(self, p: Tensor, a: Tensor, state: State) -> State:
             return (2 * torch.tanh(p + a),)

@@ -9,9 +9,10 @@ import torch
 from reference import TORCH_LAYERS, assert_close, norm
 from torch import Tensor
 
-from gradlab.models.cells import CELLS, RNN, Cell, Coefficients, Gates, State
+from gradlab.models.cells import CELLS, RNN, Cell, Coefficients, Gates, State, Views
+from gradlab.models.inputs import Inputs
 from gradlab.models.recurrence import Scan, linearise, pull_back, run_forward
-from gradlab.models.rows import time_first, time_last
+from gradlab.models.rows import Rows, time_first, time_last
 
 HIDDEN, BATCH, STEPS = 3, 2, 4
 
@@ -39,7 +40,7 @@ def plain_loop(cell: Cell, projected: Tensor, state: State, weight: Tensor, bias
 
 
 def scan(name: str, *inputs: Tensor) -> State:
-    states: State = Scan.apply(name, None, *inputs)  # type: ignore[no-untyped-call]
+    states: State = Scan.apply(name, None, None, *inputs)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -102,8 +103,9 @@ def test_scan_is_the_layer_of_torch(name: str) -> None:
 class LinearCell(RNN):
     """h' = p + a: a recurrence whose Jacobian is the recurrent weight itself."""
 
-    def activate(self, p: Tensor, a: Tensor) -> Gates:
-        return (a.add_(p),)
+    def activate(self, seen: Views) -> None:
+        p, a = seen
+        a.add_(p)
 
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
         return (torch.ones_like(gates[0]),)
@@ -112,10 +114,11 @@ class LinearCell(RNN):
 def pulled(weight: Tensor, injections: Tensor) -> Tensor:
     """Return the total gradients of a linear cell for injections (..., batch, time, hidden)."""
     cell, bias = LinearCell(), torch.zeros(1, HIDDEN, dtype=torch.float64)
-    p = drawn(injections.shape[-2], 1, BATCH, HIDDEN, seed=1)
+    p = drawn(BATCH, injections.shape[-2], HIDDEN, seed=1)
     initial = (torch.zeros(1, BATCH, HIDDEN, dtype=torch.float64),)
-    states, _ = run_forward(cell, p, initial, weight[None], bias)
-    local = linearise(cell, p, initial, states, weight, bias)
+    inputs = Inputs(Rows(p.shape[:1], weight), None, p)
+    (states,), _ = run_forward(cell, inputs, initial, weight[None], bias)
+    local = linearise(cell, time_first(p)[:, None], initial, (states[1:],), weight, bias)
     (total,), _ = pull_back(cell, local, (time_first(injections)[:, None],), weight)
     return time_last(total[:, 0])
 

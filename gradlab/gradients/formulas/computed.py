@@ -52,10 +52,11 @@ def adjoint(name: str) -> Callable[[Draw], Claim]:
             after = cell.step(p, linear(state[0], W, b) + tap, state)
             return sum_of_products(after, d)
 
-        gates = cell.activate(p, linear(state[0], W, b))
-        local = cell.linearise(gates, state, cell.advance(gates, state))
+        gates, after = cell.run(p, linear(state[0], W, b), state)
+        local = cell.linearise(gates, state, after)
         da = cell.pull_to_hidden(local, d)
-        says = (cell.pull_to_input(local, d, da), da, *cell.adjoint(local, d, W))
+        by_gate = cell.pull_to_input(local, d, da), da
+        says = (*(part.flatten(-2) for part in by_gate), *cell.adjoint(local, d, W))
         return Claim(says, loss, (p, torch.zeros_like(p), *state))
 
     return evaluate
@@ -86,7 +87,7 @@ def over_time(name: str) -> Callable[[Draw], Claim]:
 
         leaves = [tensor.clone().requires_grad_() for tensor in at]
         scan: Callable[..., State] = Scan.apply
-        return Claim(torch.autograd.grad(scan(name, None, *leaves), leaves, g), loss, at)
+        return Claim(torch.autograd.grad(scan(name, None, None, *leaves), leaves, g), loss, at)
 
     return evaluate
 

@@ -55,7 +55,7 @@ def recur_plainly(layer: Recurrent, taps: State | None = None) -> RemovableHandl
     def states(_: nn.Module, inputs: tuple[Any, ...], __: State) -> State:
         projected, initial = inputs[:2]
         weights = (layer.weight_hh_l0, layer.bias_hh_l0)
-        return plain_scan(CELLS[layer.cell_name], projected, *weights, initial, taps)
+        return plain_scan(CELLS[layer.cell_name], projected.full(), *weights, initial, taps)
 
     return layer.register_forward_hook(states)
 
@@ -75,7 +75,7 @@ def bahdanau_plainly(model: Seq2Seq, batch: Batch) -> Tensor:
     assert memory.edges.values is not None
     cell, decoder = CELLS[model.spec.cell], model.decoder
     state, history = model.first_state(memory), []
-    for p in model.decoder_input(batch.decoder_input, memory).unbind(-2):
+    for p in model.decoder_input(batch.decoder_input, memory).full().unbind(-2):
         scores = model.attention(state[0].unsqueeze(-2), memory.projected_keys)
         context = masked_softmax(scores, memory.mask) @ memory.edges.values
         p = p + linear(context.squeeze(-2), decoder.block("context"))
