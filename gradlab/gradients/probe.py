@@ -15,6 +15,7 @@ gradients, its mode and every random state stay as they were.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -85,10 +86,11 @@ def _pieces(model: AnyModel, batch: Batch) -> Iterator[Batch]:
         passes = len(model.encoder.inputs) + model.spec.input_feeding
         size = model.spec.hidden * passes
         each = measure_bytes(batch.source.shape[-1], batch.target.shape[-1], size)
-    size = max(1, CHUNK_BYTES // each)
-    if examples <= size or batch.source.dim() > 2:
+    pieces = math.ceil(examples / max(1, CHUNK_BYTES // each))
+    if pieces == 1 or batch.source.dim() > 2:
         yield batch
         return
+    size = math.ceil(examples / pieces)
     for start in range(0, examples, size):
         yield batch.examples(slice(start, start + size))
 

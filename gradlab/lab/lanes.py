@@ -24,6 +24,14 @@ from gradlab.grid import Point
 Kind = Literal["started", "done", "diverged", "failed"]
 Group = tuple[Point, ...]
 """Points that are computed in one go."""
+KEEP_MEMORY = ":".join(
+    f"glibc.malloc.{setting}"
+    for setting in ("hugetlb=1", f"trim_threshold={2**32}", f"mmap_threshold={2**32}")
+)
+"""Has glibc keep freed memory for the next step, in large pages; other C libraries ignore it.
+
+Without it each training step gives its memory back and has it zeroed anew, page by page.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,10 @@ class Lane(threading.Thread):
 
 def new_process() -> Any:
     """Return an executor of one fresh process that leaves interrupts to its parent."""
-    return ProcessPoolExecutor(max_workers=1, initializer=_begin, initargs=(os.getpid(),))
+    environment = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", KEEP_MEMORY)}
+    return ProcessPoolExecutor(
+        max_workers=1, initializer=_begin, initargs=(os.getpid(),), env=environment
+    )
 
 
 def _begin(parent: int) -> None:

@@ -17,6 +17,8 @@ SMALL, LARGE = 2**10, 2**12
 """Numbers in a decoder state of the whole batch, up to which eight and four seeds pay."""
 ATTENDED = 2**17
 """Numbers in all encoder states of the batch, up to which four seeds pay with attention."""
+LONG = 2**19
+"""The same for two seeds."""
 
 
 def most_together(point: Point) -> int:
@@ -28,7 +30,9 @@ def most_together(point: Point) -> int:
         return 1
     if model.kind == "seq2seq" and model.attention != "none":
         steps = point.task.length + point.task.delay
-        return 4 if state * steps <= ATTENDED and model.scope == "global" else 1
+        if model.scope != "global":
+            return 1
+        return 4 if state * steps <= ATTENDED else 2 if state * steps <= LONG else 1
     return 8 if state <= SMALL else 4 if state <= LARGE else 1
 
 
@@ -38,7 +42,8 @@ def groups(
     """Return the points in groups to be computed one after the other, in the order of the points.
 
     Points of a group differ in their seeds alone. work: what a point takes, in any unit. Of several
-    lanes no group takes more than half of one's share, or they would not end at about one time.
+    lanes no group takes more than half of one's share, or they would not end at about one time;
+    unless each lane gets as many groups of that experiment.
     """
     whole = sum(map(work, points))
     share = whole / (2 * lanes) if lanes > 1 else whole
@@ -47,6 +52,8 @@ def groups(
         experiments[repr({**point.config, "seed": None})].append(point)
     found = []
     for same in experiments.values():
-        size = max(1, min(most_together(same[0]), int(share / work(same[0]))))
+        size = most_together(same[0])
+        while size > 1 and size * work(same[0]) > share and len(same) % (size * lanes):
+            size -= 1
         found += [tuple(same[i : i + size]) for i in range(0, len(same), size)]
     return found

@@ -124,7 +124,7 @@ class RNN(Cell):
         return (torch.add(seen[1], 0, out=out[0]),)
 
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
-        return (_slope(gates[0]),)
+        return (1 - gates[0] * gates[0],)
 
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
         return torch.mul(d[0].unsqueeze(-2), local[0].unsqueeze(-2), out=out)
@@ -162,13 +162,12 @@ class GRU(Cell):
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
         (a, n), (h, *_) = gates, before
         r, z, a_n = _blocks(a, self.gates)
-        shut = 1 - z
-        to_n = _slope(n).mul_(shut)
+        to_n = through_tanh(1 - z, n)
         to_gates = a.new_empty(*n.shape[:-1], self.gates, n.shape[-1])
         to_r, to_z, to_a_n = to_gates.unbind(-2)
-        torch.mul(h - n, z, out=to_z).mul_(shut)
+        through_sigmoid(h - n, z, out=to_z)
         torch.mul(to_n, r, out=to_a_n)
-        torch.mul(to_a_n, a_n, out=to_r).mul_(1 - r)
+        through_sigmoid(to_n * a_n, r, out=to_r)
         return z, to_n, to_gates
 
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
@@ -226,11 +225,11 @@ class LSTM(Cell):
         tanh_c = tanh(after[1])
         to_gates = gates[0].new_empty(*i.shape[:-1], self.gates, i.shape[-1])
         to_i, to_f, to_g, to_o = to_gates.unbind(-2)
-        torch.mul(g, i, out=to_i).mul_(1 - i)
-        torch.mul(before[1], f, out=to_f).mul_(1 - f)
-        torch.mul(_slope(g), i, out=to_g)
-        torch.mul(tanh_c, o, out=to_o).mul_(1 - o)
-        return f, _slope(tanh_c).mul_(o), to_gates
+        through_sigmoid(g, i, out=to_i)
+        through_sigmoid(before[1], f, out=to_f)
+        through_tanh(i, g, out=to_g)
+        through_sigmoid(tanh_c, o, out=to_o)
+        return f, through_tanh(o, tanh_c), to_gates
 
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
         (_, c_of_h, to_gates), (dh, dc) = local, d
@@ -272,9 +271,17 @@ def _tanh_is_slow(x: Tensor) -> bool:
 _MINUS_ONE = torch.tensor(-1.0)
 
 
-def _slope(y: Tensor) -> Tensor:
-    """Return the derivative 1 - y^2 of a tanh where it is y."""
-    return (y * y).neg_().add_(1)
+def through_sigmoid(g: Tensor, y: Tensor, out: Tensor) -> Tensor:
+    """Return g y (1 - y), the gradient before a sigmoid that is y, in one go; autograd's own."""
+    torch.ops.aten.sigmoid_backward(g, y, grad_input=out)
+    return out
+
+
+def through_tanh(g: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return g (1 - y^2), the gradient before a tanh that is y, in one go; autograd's own."""
+    out = torch.empty_like(y) if out is None else out
+    torch.ops.aten.tanh_backward(g, y, grad_input=out)
+    return out
 
 
 def _blocks(x: Tensor, count: int) -> tuple[Tensor, ...]:

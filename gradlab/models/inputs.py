@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from gradlab.models.layers import embed
 from gradlab.models.rows import Rows
 
-CACHED = 2**16
+CACHED = 2**17
 """How many numbers of a tensor, of one replica, are worked on at a time to stay in the cache."""
 
 
@@ -104,9 +104,12 @@ class Gathered:
         """Take the gradients of some steps, (time, replicas, rows, features)."""
         if self.ids is None:
             self.d[block] = dp
-        else:  # what autograd calls for an embedding: the same sum in the same order on any device
-            ids, d = self.ids[block].flatten(), dp.flatten(0, -2)
+            return
+        ids, d = self.ids[block].flatten(), dp.flatten(0, -2)
+        if d.is_cuda:  # where `index_add_` adds in any order
             self.d += torch.ops.aten.embedding_dense_backward(d, ids, len(self.d), -1, False)
+        else:
+            self.d.index_add_(0, ids, d)
 
     def gradient(self) -> Tensor:
         """Return the gradient of the rows of the `Projected`."""

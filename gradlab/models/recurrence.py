@@ -91,12 +91,13 @@ def pull_back(
     local: what `linearise` returned. injections: g_1 .. g_T, (time, paths, ..., batch, hidden);
     any axes may stand between time and batch. Returns d_1 .. d_T, shaped as the injections, and
     what arrives at z_0. crossing: what to do to J^T d where it crosses a step. carried: what
-    arrives at z_T from later steps, if there are any. out: is filled with dL/da of every step.
+    arrives at z_T from later steps, if there are any. out: is filled with dL/da of every step,
+    (time, replicas, rows, gates, hidden).
     """
     totals = tuple(torch.empty_like(part) for part in injections)
     carried = carried or tuple(torch.zeros_like(part[0]) for part in injections)
     da = [None] * len(totals[0]) if out is None else out.unbind()
-    product = torch.bmm if out is not None and weight_hh.dim() == 3 else torch.matmul
+    product = torch.matmul if out is None else torch.bmm
     each_step = zip(*map(steps, (local, injections, totals)), da, strict=True)
     for at_i, g, d, da_i in reversed(list(each_step)):
         for total, entering, back in zip(d, g, carried, strict=True):

@@ -242,6 +242,8 @@ class Seq2Seq(nn.Module):
         forced: (..., batch, k) bool; after these steps the true symbol is read instead.
         """
         memory = self.remember(self.exit_edges(self.encode(batch)), batch)
+        if self.attention is not None:
+            memory = memory.contiguous()
 
         def step(symbol: Tensor, at: tuple[int, State]) -> tuple[Tensor, tuple[int, State]]:
             j, state = at

@@ -37,6 +37,12 @@ class Memory:
     mask: Tensor
     first: State
 
+    def contiguous(self) -> Memory:
+        """Return the same, laid out once for a decoder that comes back at every step."""
+        assert self.edges.values is not None and self.projected_keys is not None
+        edges = replace(self.edges, values=self.edges.values.contiguous())
+        return replace(self, edges=edges, projected_keys=self.projected_keys.contiguous())
+
     def at(self, j: int) -> Memory:
         """Return what target step j alone may read, counted from 0."""
         if self.mask.shape[-2] == 1:

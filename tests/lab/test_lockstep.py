@@ -116,8 +116,9 @@ def test_who_is_grouped() -> None:
     assert most_together(seeds(1, model=wide, training={"batch": 128})[0]) == 1
     assert most_together(seeds(1, model={"attention": "none"}, training={"steps": 0})[0]) == 1
     assert most_together(seeds(1, task={"length": 4, "min_length": 2})[0]) == 1
-    long = seeds(1, task={"length": 100}, model={"hidden": 64}, training={"batch": 64})[0]
-    assert most_together(long) == 1
+    sizes = {"model": {"hidden": 64}, "training": {"batch": 64}}
+    together = [most_together(seeds(1, task={"length": n}, **sizes)[0]) for n in (20, 100, 200)]
+    assert together == [4, 2, 1]
 
 
 def test_groups_are_seeds_of_one_experiment_and_no_larger_than_a_lane_needs() -> None:
@@ -131,6 +132,7 @@ def test_groups_are_seeds_of_one_experiment_and_no_larger_than_a_lane_needs() ->
     assert [len(group) for group in groups(shuffled, 2, lambda point: 1.0)] == [2, 2, 1] * 2
     assert all(len({replace(point, seed=0).run_id for point in group}) == 1 for group in found)
     assert [len(group) for group in groups(several[:4], 4, expected_work)] == [1, 1, 1, 1]
+    assert [len(group) for group in groups(several[:4], 2, expected_work)] == [2, 2]
     assert groups([], 0, expected_work) == []
 
 
