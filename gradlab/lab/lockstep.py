@@ -17,7 +17,7 @@ SMALL, LARGE = 2**10, 2**12
 """Numbers in a decoder state of the whole batch, up to which eight and four seeds pay."""
 ATTENDED = 2**17
 """Numbers in all encoder states of the batch, up to which four seeds pay with attention."""
-LONG = 2**19
+LONG = 2**18
 """The same for two seeds."""
 
 

@@ -10,7 +10,7 @@ from reference import TORCH_LAYERS, assert_close, norm
 from torch import Tensor
 
 from gradlab.models.cells import CELLS, RNN, Cell, Coefficients, Gates, State, Views
-from gradlab.models.inputs import Inputs
+from gradlab.models.inputs import Inputs, Projected
 from gradlab.models.recurrence import Scan, linearise, pull_back, run_forward
 from gradlab.models.rows import Rows, time_first, time_last
 
@@ -73,6 +73,48 @@ def test_scan_has_the_gradient_of_the_unrolled_loop(name: str) -> None:
     expected_gradients = torch.autograd.grad(unrolled, inputs, seeds)
     for found, truth in zip(found_gradients, expected_gradients, strict=True):
         assert_close(found, truth)
+
+
+@pytest.mark.parametrize("replicas", [(), (2,)])
+@pytest.mark.parametrize("name", CELLS)
+def test_symbols_looked_up_in_a_table_are_the_same_as_their_projections(
+    name: str, replicas: tuple[int, ...]
+) -> None:
+    projected, *others = scan_inputs(CELLS[name], steps=7)
+    table = drawn(*replicas, 3, projected.shape[-1], seed=90).requires_grad_()
+    ids = torch.arange(7 * BATCH).view(BATCH, 7).square() % 3
+    read = Projected(table, ids).expand(*replicas, BATCH)
+    weight, bias, *initial = (
+        part.detach().expand(*replicas, *part.shape).clone().requires_grad_() for part in others
+    )
+    looked_up = Scan.apply(name, None, read.ids, table, weight, bias, *initial)  # type: ignore[no-untyped-call]
+    in_full = scan(name, read.full(), weight, bias, *initial)
+    g = [drawn(*part.shape, seed=91 + i) for i, part in enumerate(in_full)]
+    for found, expected in zip(looked_up, in_full, strict=True):
+        assert torch.equal(found, expected)
+    wanted = table, weight, bias, *initial
+    found_gradients = torch.autograd.grad(looked_up, wanted, g)
+    for found, expected in zip(
+        found_gradients, torch.autograd.grad(in_full, wanted, g), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("cached", [1, BATCH * HIDDEN * 8])
+@pytest.mark.parametrize("name", CELLS)
+def test_it_does_not_matter_how_many_steps_are_worked_on_at_a_time(
+    name: str, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = scan_inputs(CELLS[name], steps=7)
+    at_once = scan(name, *inputs)
+    g = [drawn(*part.shape, seed=95 + i) for i, part in enumerate(at_once)]
+    expected = torch.autograd.grad(at_once, inputs, g)
+    monkeypatch.setattr("gradlab.models.inputs.CACHED", cached)
+    a_few = scan(name, *inputs)
+    for mine, truth in zip(a_few, at_once, strict=True):
+        assert torch.equal(mine, truth)
+    for mine, truth in zip(torch.autograd.grad(a_few, inputs, g), expected, strict=True):
+        torch.testing.assert_close(mine, truth, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", CELLS)

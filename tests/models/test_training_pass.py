@@ -107,7 +107,9 @@ def test_the_additive_activation_is_a_tanh_over_the_whole_range(
     slope = 1 - exact**2
     allowed = 4 * eps * (1 + (1 + 2 * max(size, asked)) * slope)
     assert bool(((found.double() - exact).abs() <= allowed).all())
-    assert (Additive(2, keys, torch.ones(1, 1, 1, dtype=dtype)).powers is None) == (size >= limit)
+    assert (Additive(2, keys, torch.ones(1, 1, 1, dtype=dtype)).replicas[0].powers is None) == (
+        size >= limit
+    )
 
 
 @pytest.mark.parametrize("size", [0.5, 5.0, 400.0])
@@ -127,6 +129,41 @@ def test_the_additive_adjoint_is_that_of_the_formula_in_and_out_of_range(size: f
     for mine, truth in zip(found, expected, strict=True):
         # tanh within eps of 1 has no slope left to compare: hence the scale of the unsaturated
         assert_close(mine, truth, scale=truth.norm(dim=-1).clamp_min(1e-6))
+
+
+def additive(keys: Tensor, query: Tensor, g: Tensor, energy: Tensor) -> list[Tensor]:
+    """Return what an additive comparison gives of one query, both ways."""
+    forward, backward = Additive(2, keys, energy), Additive(2, keys, energy)
+    scores = forward.scores(query, torch.empty(keys.shape[:-1]))
+    d_query = torch.empty(*g.shape[:2], keys.shape[-1])
+    again = query.repeat(1, g.shape[1] // query.shape[1], 1)
+    return [scores, backward.pull_back(again, g, d_query), *backward.gradients()]
+
+
+def test_keys_out_of_range_leave_the_replicas_beside_them_as_they_were() -> None:
+    generator = torch.Generator().manual_seed(1)
+    keys, query, g, energy = (
+        torch.randn(3, *shape, generator=generator) for shape in ((4, 5, 6), (4, 6), (4, 5), (1, 6))
+    )
+    keys[1] *= 100
+    together = additive(keys, query, g, energy)
+    for i in range(3):
+        alone = additive(*(part[i : i + 1] for part in (keys, query, g, energy)))
+        for found, expected in zip(together, alone, strict=True):
+            assert torch.equal(found[i : i + 1], expected)
+
+
+def test_signals_are_pulled_back_through_the_additive_score_as_each_alone() -> None:
+    generator = torch.Generator().manual_seed(2)
+    keys, query, energy = (
+        torch.randn(2, *shape, generator=generator) for shape in ((4, 5, 6), (4, 6), (1, 6))
+    )
+    signals = torch.randn(2, 3, 4, 5, generator=generator)
+    _, d_query, d_keys, _ = additive(keys, query, signals.flatten(1, 2), energy)
+    for i in range(3):
+        _, of_query, of_keys, _ = additive(keys, query, signals[:, i], energy)
+        for found, alone in ((d_query, of_query), (d_keys, of_keys)):
+            torch.testing.assert_close(found.unflatten(1, (3, 4))[:, i], alone, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("spec", ATTENTIONS, ids=label)
