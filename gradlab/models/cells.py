@@ -28,6 +28,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradlab.models.activations import (
+    MINUS_ONE,
+    tanh,
+    tanh_,
+    tanh_is_slow,
+    through_sigmoid,
+    through_tanh,
+)
+
 State = tuple[Tensor, ...]
 """The tensors of `Cell.states`, each (..., batch, hidden), or (..., batch, time, hidden)."""
 Gates = tuple[Tensor, ...]
@@ -206,10 +215,10 @@ class LSTM(Cell):
     def activate(self, seen: Views) -> None:
         p, a, _, _, g, o, i_and_f = seen
         a.add_(p)
-        if _tanh_is_slow(a):  # tanh(x) = 2 sigmoid(2 x) - 1: one sigmoid serves all four gates
+        if tanh_is_slow(a):  # tanh(x) = 2 sigmoid(2 x) - 1: one sigmoid serves all four gates
             g.add_(g)
             a.sigmoid_()
-            torch.add(_MINUS_ONE, g, alpha=2, out=g)
+            torch.add(MINUS_ONE, g, alpha=2, out=g)
         else:
             g.tanh_()
             i_and_f.sigmoid_()
@@ -243,45 +252,6 @@ class LSTM(Cell):
 
 
 CELLS: dict[str, Cell] = {"rnn": RNN(), "gru": GRU(), "lstm": LSTM()}
-
-
-def tanh_(x: Tensor) -> Tensor:
-    """Return tanh(x), in place; in float32 on a CPU as 2 sigmoid(2x) - 1, which is twice as fast.
-
-    That is right to 1.2e-7 absolute, one rounding of a number near 1; float64 is not touched.
-    """
-    if _tanh_is_slow(x):
-        x.add_(x).sigmoid_()
-        return torch.add(_MINUS_ONE, x, alpha=2, out=x)
-    return x.tanh_()
-
-
-def tanh(x: Tensor) -> Tensor:
-    """Return the same as `tanh_`, in a tensor of its own."""
-    if not _tanh_is_slow(x):
-        return torch.tanh(x)
-    y = (x + x).sigmoid_()
-    return torch.add(_MINUS_ONE, y, alpha=2, out=y)
-
-
-def _tanh_is_slow(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and not x.is_cuda
-
-
-_MINUS_ONE = torch.tensor(-1.0)
-
-
-def through_sigmoid(g: Tensor, y: Tensor, out: Tensor) -> Tensor:
-    """Return g y (1 - y), the gradient before a sigmoid that is y, in one go; autograd's own."""
-    torch.ops.aten.sigmoid_backward(g, y, grad_input=out)
-    return out
-
-
-def through_tanh(g: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return g (1 - y^2), the gradient before a tanh that is y, in one go; autograd's own."""
-    out = torch.empty_like(y) if out is None else out
-    torch.ops.aten.tanh_backward(g, y, grad_input=out)
-    return out
 
 
 def _blocks(x: Tensor, count: int) -> tuple[Tensor, ...]:

@@ -16,16 +16,9 @@ import torch
 from torch import Tensor
 
 from gradlab.errors import GradlabError
+from gradlab.models.additive import Additive, AdditiveScores
 from gradlab.models.attention import Score
-from gradlab.models.comparisons import (
-    Additive,
-    AdditiveScores,
-    Comparison,
-    Cosine,
-    First,
-    Product,
-    unit,
-)
+from gradlab.models.comparisons import Comparison, Cosine, First, Product, unit
 from gradlab.models.layers import Linear, Scale, linear_over_time
 
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from gradlab import schema
-from gradlab.models.attentive import AttentiveScan
+from gradlab.models.attentive_scan import AttentiveScan
 from gradlab.models.cells import CELLS, State
 from gradlab.models.counted import Counted, Crossing
 from gradlab.models.decoding import decode_freely

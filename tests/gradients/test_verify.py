@@ -34,9 +34,9 @@ from gradlab.gradients.verify import (
     rows,
     verify,
 )
+from gradlab.models.additive import Additive
 from gradlab.models.attention import Score
 from gradlab.models.cells import CELLS, RNN, Coefficients, Gates, State, Views
-from gradlab.models.comparisons import Additive
 from gradlab.models.scores import SCORES
 
 NAMES = {holds: [f.name for f in rows() if f.holds is holds] for holds in (True, False)}

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from gradlab import schema
 from gradlab.errors import GradlabError
+from gradlab.models.additive import AdditiveScores
 from gradlab.models.attention import Score, masked_softmax
-from gradlab.models.comparisons import AdditiveScores, Comparison, unit
+from gradlab.models.comparisons import Comparison, unit
 from gradlab.models.layers import draw_parameters
 from gradlab.models.scores import SCORES
 from gradlab.models.seq2seq import Seq2Seq

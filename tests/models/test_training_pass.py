@@ -12,8 +12,8 @@ from reference import assert_close, build, label, make_batch
 from torch import Tensor
 from torch.func import functional_call
 
+from gradlab.models.additive import Additive
 from gradlab.models.cells import CELLS
-from gradlab.models.comparisons import Additive
 from gradlab.models.loss import batch_loss
 from gradlab.models.seq2seq import Seq2Seq
 
