@@ -24,7 +24,7 @@ import gradlab
 from gradlab.errors import GradlabError, StoreError
 from gradlab.grid import Point, points
 from gradlab.lab import lanes
-from gradlab.lab.lanes import Event, Kind, compute_and_store
+from gradlab.lab.lanes import KEEP_MEMORY, Event, Kind, compute_and_store, new_process
 from gradlab.lab.results import open_results
 from gradlab.lab.run import Run, run_point
 from gradlab.lab.store import read_table, run_folder, stored_runs
@@ -439,3 +439,17 @@ def test_an_interrupt_reaches_the_parent_alone(tmp_path: Path) -> None:
         patch.setattr(lanes, "compute_and_store", compute)
         seen += run_sweep(tiny(), tmp_path, device="cpu").failures
     assert [event.message for event in seen] == ["True True"]
+
+
+@pytest.mark.parametrize(("told", "found"), [(None, KEEP_MEMORY), ("glibc.malloc.check=0",) * 2])
+def test_a_process_keeps_its_memory_unless_told_otherwise(
+    told: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if told is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", told)
+    executor = new_process()
+    try:
+        assert executor.submit(os.getenv, "GLIBC_TUNABLES").result() == found
+    finally:
+        executor.shutdown(kill_workers=True)
