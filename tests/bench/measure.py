@@ -21,6 +21,7 @@ from torch import Tensor
 from gradlab.gradients.hops import hop_rows
 from gradlab.gradients.maps import gradient_map, safe_norm, target_gradients
 from gradlab.gradients.probe import measure
+from gradlab.models.inputs import Projected
 from gradlab.models.loss import batch_loss, token_loss
 from gradlab.models.seq2seq import Seq2Seq
 from gradlab.schema import Model, Task
@@ -75,12 +76,12 @@ def tapped(model: Seq2Seq) -> Iterator[list[Tensor]]:
     forward = encoder.forward
 
     def step_by_step(
-        projected: Tensor, initial: tuple[Tensor, ...], *rest: Any
+        projected: Projected, initial: tuple[Tensor, ...], *rest: Any
     ) -> tuple[Tensor, ...]:
         state, steps = initial, []
-        for p in projected.split(1, dim=-2):
+        for p in projected.full().split(1, dim=-2):
             taps.append(torch.zeros_like(state[0], requires_grad=True))
-            states = forward(p, state, *rest)
+            states = forward(Projected(p), state, *rest)
             state = (states[0].squeeze(-2) + taps[-1], *(part.squeeze(-2) for part in states[1:]))
             steps.append(state)
         return tuple(torch.stack(part, dim=-2) for part in zip(*steps, strict=True))
