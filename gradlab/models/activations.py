@@ -43,3 +43,9 @@ def through_tanh(g: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     out = torch.empty_like(y) if out is None else out
     torch.ops.aten.tanh_backward(g, y, grad_input=out)
     return out
+
+
+def through_softmax(g: Tensor, y: Tensor) -> Tensor:
+    """Return y_i (g_i - sum_m y_m g_m), the gradient before a softmax that is y; autograd's own."""
+    found: Tensor = torch.ops.aten._softmax_backward_data(g, y, -1, y.dtype)
+    return found

@@ -16,6 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gradlab.models.activations import through_softmax
+
 
 class Weighing(ABC):
     """What becomes of the scores of one target step after the other."""
@@ -56,8 +58,7 @@ class Softmax(Weighing):
         self, j: int, state: Tensor, scores: Tensor, alpha: Tensor, d_alpha: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Return alpha_i (dL/dalpha_i - sum_m alpha_m dL/dalpha_m)."""
-        weighted = alpha * d_alpha
-        return weighted.addcmul_(alpha, weighted.sum(-1, keepdim=True), value=-1), None
+        return through_softmax(d_alpha, alpha), None
 
 
 class ByAutograd(Weighing):
