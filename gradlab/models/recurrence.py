@@ -62,6 +62,12 @@ def run_forward(
     return states, gates
 
 
+def states_before(first: State, states: State) -> State:
+    """Return z_0 .. z_{T-1}, time first, of z_1 .. z_T, which are time first."""
+    pairs = zip(first, states, strict=True)
+    return tuple(torch.cat([start.unsqueeze(0), part[:-1]]) for start, part in pairs)
+
+
 def linearise(
     cell: Cell, p: Tensor, initial: State, states: State, weight_hh: Tensor, bias_hh: Tensor
 ) -> Coefficients:
@@ -69,8 +75,7 @@ def linearise(
 
     p, states: time first, (time, ..., batch, features).
     """
-    pairs = zip(initial, states, strict=True)
-    before = tuple(torch.cat([first.unsqueeze(0), part[:-1]]) for first, part in pairs)
+    before = states_before(initial, states)
     a = time_first(linear_over_time(time_last(before[0]), weight_hh, bias_hh))
     gates = cell.room(a)
     cell.activate(cell.views(p, gates))

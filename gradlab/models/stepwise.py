@@ -27,7 +27,7 @@ from torch import Tensor
 from gradlab.models.cells import Cell, State
 from gradlab.models.comparisons import Comparison
 from gradlab.models.counted import Counted
-from gradlab.models.recurrence import stack
+from gradlab.models.recurrence import stack, states_before
 from gradlab.models.rows import Rows, as_rows, by_example, map_steps
 from gradlab.models.scopes import Scope
 from gradlab.models.weighing import Weighing
@@ -126,12 +126,6 @@ class Loop:
             states.append(after)
             below = states[-1][0]
         return tuple(states), tuple(gates)
-
-
-def states_before(first: State, states: State) -> State:
-    """Return s_0 .. s_{k-1}, time first, of s_1 .. s_k."""
-    pairs = zip(first, states, strict=True)
-    return tuple(torch.cat([start.unsqueeze(0), part[:-1]]) for start, part in pairs)
 
 
 class Adjoint:
