@@ -17,6 +17,7 @@ time, and the gradient of the values as one product. All tensors are laid out as
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,8 +31,10 @@ from gradlab.models.recurrence import parts_at, room_for_states
 from gradlab.models.rows import (
     Rows,
     as_rows,
+    bias_gradients,
     by_example,
     map_steps,
+    room_for_steps,
     steps,
     weight_gradients,
 )
@@ -132,8 +135,8 @@ class Adjoint:
         local = each(cell.linearise(parts_at(done.gates, block), before, after))
         asking, *attended = each((before[0], *parts_at((done.scores, done.alpha), block)))
         queries = asking if w.query is None else map_steps(asking, w.query)
-        d_query, d_context = torch.empty_like(queries), self.d_context[block]
-        da = asking.new_empty(*asking.shape[:-1], cell.gates, asking.shape[-1])
+        d_query, d_context = queries.new_empty(queries.shape), self.d_context[block]
+        da = room_for_steps(asking, *asking.shape[:-1], cell.gates, asking.shape[-1])
         dp = da if cell.only_sums else torch.empty_like(da)
         at = asking, queries, *attended, da, dp, d_context, d_query
         each_step = list(zip(*map(steps, (local, at)), strict=True))
@@ -143,8 +146,7 @@ class Adjoint:
         if wanted:
             (context,) = each((done.context[block],))
             pairs = (dp.flatten(-2), context), (d_query, asking), (da.flatten(-2), asking)
-            found = [weight_gradients(*pair) for pair in pairs]
-            parts = *(weight for weight, _ in found), found[2][1]
+            parts = *itertools.starmap(weight_gradients, pairs), bias_gradients(da.flatten(-2))
             for total, part in zip(self.weights, parts, strict=True):
                 _add(total, part)
 

@@ -62,7 +62,7 @@ class Product(Comparison):
         self.g: list[Tensor] = []
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
-        torch.bmm(as_rows(query), self.keys.flatten(0, 1).mT, out=as_rows(out))
+        torch.bmm(as_rows(query.contiguous()), self.keys.flatten(0, 1).mT, out=as_rows(out))
         return out
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:

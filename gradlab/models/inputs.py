@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gradlab.models.layers import embed
-from gradlab.models.rows import Rows
+from gradlab.models.rows import Rows, by_replica
 
 CACHED = 2**17
 """How many numbers of a tensor, of one replica, are worked on at a time to stay in the cache."""
@@ -105,7 +105,7 @@ class Gathered:
         if self.ids is None:
             self.d[block] = dp
             return
-        ids, d = self.ids[block].flatten(), dp.flatten(0, -2)
+        ids, d = self.ids[block].transpose(0, 1).flatten(), by_replica(dp).flatten(0, 1)
         if d.is_cuda:  # where `index_add_` adds in any order
             self.d += torch.ops.aten.embedding_dense_backward(d, ids, len(self.d), -1, False)
         else:

@@ -18,7 +18,16 @@ from gradlab.models.cells import CELLS, Cell, Coefficients, Gates, State
 from gradlab.models.counted import Counted
 from gradlab.models.inputs import Gathered, Inputs, blocks
 from gradlab.models.layers import linear_over_time
-from gradlab.models.rows import Edge, Rows, steps, time_first, time_last, weight_gradients
+from gradlab.models.rows import (
+    Edge,
+    Rows,
+    bias_gradients,
+    room_for_steps,
+    steps,
+    time_first,
+    time_last,
+    weight_gradients,
+)
 
 
 def stack(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -28,7 +37,7 @@ def stack(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
 
 def room_for_states(first: State, length: int) -> State:
     """Return tensors for z_0 .. z_T, time first, of which z_0 is filled."""
-    states = tuple(part.new_empty(length + 1, *part.shape) for part in first)
+    states = tuple(room_for_steps(part, length + 1, *part.shape) for part in first)
     for part, start in zip(states, first, strict=True):
         part[0] = start
     return states
@@ -157,12 +166,11 @@ class Scan(torch.autograd.Function):
             local = cell.linearise(parts_at(gates, block), before, parts_at(states, block, later=1))
             local = rows.each(local)
             g = tuple(rows.split_steps(part[..., block, :]) for part in injections)
-            da = g[0].new_empty(*g[0].shape[:-1], cell.gates, g[0].shape[-1])
+            da = room_for_steps(g[0], *g[0].shape[:-1], cell.gates, g[0].shape[-1])
             totals, carried = pull_back(cell, local, g, weight, crossing, carried, out=da)
             gathered.add(block, cell.pull_to_input(local, totals, da).flatten(-2))
             if ctx.needs_input_grad[4]:  # not when measuring
-                of_weight, of_bias = weight_gradients(da.flatten(-2), *rows.each(before[:1]))
-                d_weight += of_weight
-                d_bias += of_bias
+                d_weight += weight_gradients(da.flatten(-2), *rows.each(before[:1]))
+                d_bias += bias_gradients(da.flatten(-2))
         weights = d_weight.view(ctx.shapes[1]), d_bias.view(ctx.shapes[2])
         return None, None, None, gathered.gradient(), *weights, *map(rows.join, carried)

@@ -35,14 +35,27 @@ def steps(parts: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
     return list(zip(*(part.unbind() for part in parts), strict=True))
 
 
-def weight_gradients(d: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return dL/dW and dL/db of y = x W^T + b at every step, d = dL/dy, as one product.
+def room_for_steps(like: Tensor, length: int, replicas: int, *sizes: int) -> Tensor:
+    """Return a tensor (time, replicas, ...) to be filled, each replica in one piece of memory."""
+    return like.new_empty(replicas, length, *sizes).transpose(0, 1)
 
-    d: (time, replicas, rows, out), x: (time, replicas, rows, in). Returns (replicas, out, in) and
-    (replicas, out).
+
+def by_replica(x: Tensor) -> Tensor:
+    """Return (time, replicas, rows, features) as (replicas, time * rows, features)."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def weight_gradients(d: Tensor, x: Tensor) -> Tensor:
+    """Return dL/dW of y = x W^T at every step, d = dL/dy, as one product, (replicas, out, in).
+
+    d: (time, replicas, rows, out), x: (time, replicas, rows, in).
     """
-    d, x = (part.transpose(0, 1).flatten(1, 2) for part in (d, x))
-    return torch.bmm(d.mT, x), d.sum(1)
+    return torch.bmm(by_replica(d).mT, by_replica(x))
+
+
+def bias_gradients(d: Tensor) -> Tensor:
+    """Return dL/db of y = x W^T + b at every step, d = dL/dy, (replicas, out)."""
+    return by_replica(d).sum(1)
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -68,7 +81,7 @@ def by_example(x: Tensor, matrices: Tensor, out: Tensor) -> Tensor:
 
 def map_steps(x: Tensor, weight: Tensor) -> Tensor:
     """Return x W^T at every step, as one product; x (time, replicas, rows, in), W by replica."""
-    mapped = torch.bmm(x.transpose(0, 1).flatten(1, 2), weight.mT)
+    mapped = torch.bmm(by_replica(x), weight.mT)
     by_step: Tensor = mapped.unflatten(1, (len(x), -1))
     return by_step.transpose(0, 1).contiguous()
 

@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradlab.models.cells import State
-from gradlab.models.rows import Rows, given, shaped_as, value_gradients, weight_gradients
+from gradlab.models.rows import (
+    Rows,
+    bias_gradients,
+    given,
+    shaped_as,
+    value_gradients,
+    weight_gradients,
+)
 from gradlab.models.stepwise import Adjoint, Found, LayerWeights, Loop, Plan
 
 
@@ -121,15 +128,15 @@ def _of_weights(back: Adjoint, *, wanted: bool) -> list[Tensor | None]:
             (back.da[layer].flatten(-2), back.before[layer][0]),
         ]
         below = found.states[layer][0]
+    if plan.feeds:
+        pairs.append((back.d_read, torch.cat([found.context, found.states[-1][0]], dim=-1)))
     gradients: list[Tensor | None] = []
     for d, x in pairs:
-        gradients += weight_gradients(d, x) if wanted else (None, None)
+        gradients += (weight_gradients(d, x), bias_gradients(d)) if wanted else (None, None)
     del gradients[1]  # p holds the first layer's bias
     asked = back.loop.query is not None and wanted
-    gradients.append(weight_gradients(back.d_query, back.asking)[0] if asked else None)
-    if plan.feeds:
-        both = torch.cat([found.context, found.states[-1][0]], dim=-1)
-        gradients += weight_gradients(back.d_read, both) if wanted else (None, None)
+    of_query = weight_gradients(back.d_query, back.asking) if asked else None
+    gradients.insert(len(gradients) - 2 * plan.feeds, of_query)
     return gradients
 
 
