@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradlab.models.comparisons import Comparison
-from gradlab.models.rows import Rows, by_example, steps
+from gradlab.models.rows import Rows, steps
 
 
 class Additive(Comparison):
@@ -18,24 +18,30 @@ class Additive(Comparison):
 
     def __init__(self, queries: int, keys: Tensor, energy: Tensor) -> None:
         """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
-        r = torch.empty_like(keys[:1])
-        each = zip(keys.split(1), energy.split(1), strict=True)
-        self.replicas = [Tanhs(queries, k, v, r) for k, v in each]
+        r = torch.empty_like(keys[0])
+        self.replicas = [Tanhs(queries, k, v, r) for k, v in zip(keys, energy, strict=True)]
+
+    def prepare(self, query: Tensor) -> Tensor:
+        prepared = query * -2
+        for tanhs, q in zip(self.replicas, prepared.unbind(-3), strict=True):
+            if tanhs.exponential:
+                q.clamp_(max=tanhs.largest).exp_()
+        return prepared
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
-        for tanhs, q, e in zip(self.replicas, query.split(1), out.split(1), strict=True):
-            tanhs.scores(q, out=e)
+        for tanhs, q, e in zip(self.replicas, query.unbind(), out.unbind(), strict=True):
+            tanhs.scores(q, e)
         return out
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
-        parts = query.split(1), g.split(1), out.split(1)
+        parts = query.unbind(), g.unbind(), out.unbind()
         for tanhs, q, d, back in zip(self.replicas, *parts, strict=True):
-            tanhs.pull_back(q, d, out=back)
+            tanhs.pull_back(q, d, back)
         return out
 
     def gradients(self) -> tuple[Tensor, ...]:
         found = [tanhs.gradients() for tanhs in self.replicas]
-        return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+        return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
 
 
 class Tanhs:
@@ -47,50 +53,50 @@ class Tanhs:
 
     A is taken once for all queries; each then costs a sum and a quotient, ten times faster than a
     tanh. B is bounded: where it is huge, tanh is -1 in every digit whatever the key. Where a key
-    is so large that this would not hold, the sigmoid of the sum is taken instead.
+    is so large that this would not hold, r = sigmoid(-2 k_i - 2 q) is taken instead.
     """
 
     def __init__(self, queries: int, keys: Tensor, energy: Tensor, r: Tensor) -> None:
-        """Take the number of queries, keys (1, rows, n, F), v (1, 1, F) and room for r."""
-        self.keys, self.r, self.v = keys, r, energy.flatten()
+        """Take the number of queries, keys (rows, n, F), v (1, F) and room for r."""
+        self.r, self.v = r, energy.flatten()
         self.whole, self.four = self.v.sum(), 4 * self.v
         self.largest = math.log(torch.finfo(keys.dtype).max) - 1  # that an exponent may be
-        worth_it = queries > 1 and float(keys.abs().max()) < self.largest / 4
-        self.powers = torch.exp(keys + keys) if worth_it else None
+        self.exponential = queries > 1 and float(keys.abs().max()) < self.largest / 4
+        self.of_keys = torch.exp(keys + keys) if self.exponential else keys * -2
         self.sums: tuple[Tensor, ...] = ()  # over queries: of g, g r and g (r - r^2)
 
     def reflected(self, query: Tensor) -> Tensor:
-        """Return r, (1, rows, n, F), to be used before the next query's."""
-        query = query.unsqueeze(-2)
-        if self.powers is None:
-            return torch.add(self.keys, query, out=self.r).mul_(-2).sigmoid_()
-        power = (query * -2).clamp_(max=self.largest).exp_()
-        return torch.div(power, torch.add(self.powers, power, out=self.r), out=self.r)
+        """Return r, (rows, n, F), of B or -2 q, to be used before the next query's."""
+        query = query.unsqueeze(1)
+        r = torch.add(self.of_keys, query, out=self.r)
+        return torch.div(query, r, out=r) if self.exponential else r.sigmoid_()
 
     def scores(self, query: Tensor, out: Tensor) -> None:
         """Fill `out` with the scores of one query."""
-        r = self.reflected(query).flatten(0, 2)
+        r = self.reflected(query).flatten(0, 1)
         torch.addmv(self.whole, r, self.v, alpha=-2, out=out.view(-1))
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> None:
         """Fill `out` with dL/dquery for g = dL/dscores, of one signal or several."""
-        rows, signals = self.keys.shape[1], g.shape[1] // self.keys.shape[1]
+        rows = len(self.r)
+        by_row, to_query = (x.view(-1, rows, x.shape[-1]).transpose(0, 1) for x in (g, out))
         if not self.sums:
-            per_key = self.keys.new_zeros(signals, *self.keys.shape[1:])
-            self.sums = torch.zeros_like(g), torch.zeros_like(out), per_key
+            shapes = g.shape, to_query.shape, (len(g) // rows, *self.r.shape)
+            self.sums = tuple(g.new_zeros(shape) for shape in shapes)
         of_g, of_r, of_slope = self.sums
-        r = self.reflected(query[:, :rows])
+        r = self.reflected(query[:rows])
         of_g += g
-        of_r += by_example(g, r, out)
+        of_r.baddbmm_(by_row, r)
         slope = r.addcmul_(r, r, value=-1)
-        of_slope.addcmul_(slope, g.view(signals, rows, -1, 1))
-        by_example(g, slope, out).mul_(self.four)
+        of_slope.addcmul_(slope, g.view(-1, rows, g.shape[-1], 1))
+        torch.bmm(by_row, slope, out=to_query)
+        out.mul_(self.four)
 
     def gradients(self) -> tuple[Tensor, Tensor]:
-        """Return dL/dkeys (1, signals * rows, n, F) and dL/dv (1, 1, F)."""
+        """Return dL/dkeys (signals * rows, n, F) and dL/dv (1, F)."""
         of_g, of_r, of_slope = self.sums
-        d_energy = of_g.sum() - 2 * of_r.sum(1, keepdim=True)
-        return of_slope.mul_(self.four).flatten(0, 1).unsqueeze(0), d_energy
+        d_energy = of_g.sum() - 2 * of_r.sum((0, 1))
+        return of_slope.mul_(self.four).flatten(0, 1), d_energy.unsqueeze(0)
 
 
 class AdditiveScores(torch.autograd.Function):
@@ -109,8 +115,8 @@ class AdditiveScores(torch.autograd.Function):
     @staticmethod
     def begin(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor) -> tuple[Additive, Tensor]:
         rows: Rows = ctx.rows
-        weights = rows.weight(energy)
-        return Additive(query.shape[-2], rows.split(keys), weights), rows.split_steps(query)
+        comparison = Additive(query.shape[-2], rows.split(keys), rows.weight(energy))
+        return comparison, comparison.prepare(rows.split_steps(query))
 
     @staticmethod
     @once_differentiable

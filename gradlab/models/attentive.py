@@ -84,7 +84,7 @@ class Loop:
             in_block = zip(*map(steps, (each, seen, state, out)), strict=True)
             for j, ((p_j, a, e, alpha, c), seen_j, s, new) in enumerate(in_block, block.start):
                 query = s[0] if into_query is None else torch.bmm(s[0], into_query)
-                self.comparison.scores(query, out=e)
+                self.comparison.scores(self.comparison.prepare(query), out=e)
                 self.weighing.weigh(j, s[0], e, out=alpha)
                 torch.bmm(as_rows(alpha), rows, out=as_rows(c))
                 p_j.baddbmm_(c, into_cell)
@@ -138,7 +138,8 @@ class Adjoint:
         d_query, d_context = queries.new_empty(queries.shape), self.d_context[block]
         da = room_for_steps(asking, *asking.shape[:-1], cell.gates, asking.shape[-1])
         dp = da if cell.only_sums else torch.empty_like(da)
-        at = asking, queries, *attended, da, dp, d_context, d_query
+        prepared = self.loop.comparison.prepare(queries)
+        at = asking, prepared, *attended, da, dp, d_context, d_query
         each_step = list(zip(*map(steps, (local, at)), strict=True))
         for i in range(len(asking) - 1, -1, -1):
             self.step(block.start + i, [None if d is None else d[i] for d in g], *each_step[i])

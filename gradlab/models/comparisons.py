@@ -3,8 +3,9 @@
 A decoder that attends asks one query at a time, and the gradient comes back one query at a time, in
 the opposite order. A comparison holds the keys of one pass and answers both ways:
 
-    e = scores(q)             q (replicas, rows, features) -> e (replicas, rows, n)
-    dL/dq = pull_back(q, g)   g = dL/de, (replicas, rows, n)
+    p = prepare(q)            what the other two take of a query q (..., replicas, rows, features)
+    e = scores(p)             e (replicas, rows, n)
+    dL/dq = pull_back(p, g)   g = dL/de, (replicas, rows, n)
     gradients()               dL/dkeys and dL/dweights, summed over all queries pulled back so far
 
 keys: (replicas, rows, n, features). Weights: (replicas, ...). Forward passes and backward passes
@@ -27,6 +28,10 @@ from gradlab.models.rows import as_rows, by_example
 
 class Comparison(ABC):
     """Scores of one query after the other against the same keys."""
+
+    def prepare(self, query: Tensor) -> Tensor:
+        """Return what is computed of a query, or of many at once, before it meets the keys."""
+        return query
 
     @abstractmethod
     def scores(self, query: Tensor, out: Tensor) -> Tensor:

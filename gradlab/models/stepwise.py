@@ -107,7 +107,7 @@ class Loop:
         """Return scores, weights and context of the state that asks at step j."""
         query = asking if self.query is None else torch.bmm(asking, self.query.mT)
         empty = query.new_empty(self.values.shape[:-1]), query.new_empty(self.values.shape[:-1])
-        scores = self.comparison.scores(query, out=empty[0])
+        scores = self.comparison.scores(self.comparison.prepare(query), out=empty[0])
         alpha = self.weighing.weigh(j, asking, scores, out=empty[1])
         context = torch.bmm(as_rows(alpha), self.values.flatten(0, 1))
         return scores, alpha, context.view(*alpha.shape[:2], -1)
@@ -152,9 +152,10 @@ class Adjoint:
         self.dp = self.da if cell.only_sums else [torch.empty_like(da) for da in self.da]
         self.asking = self.before[-1][0] if loop.combine is None else found.states[-1][0]
         into = loop.query
-        self.queries = self.asking if into is None else map_steps(self.asking, into)
+        queries = self.asking if into is None else map_steps(self.asking, into)
+        self.prepared = loop.comparison.prepare(queries)
         self.d_query, self.d_context, self.d_read = (
-            torch.empty_like(part) for part in (self.queries, found.context, found.readout)
+            torch.empty_like(part) for part in (queries, found.context, found.readout)
         )
         self.carried = [tuple(torch.zeros_like(part) for part in start) for start in first]
         self.fed = torch.zeros_like(found.readout[0])  # what arrives at a_j from the step after
@@ -188,7 +189,7 @@ class Adjoint:
         d_alpha = by_example(self.d_context[j].copy_(d), loop.values.mT, torch.empty_like(alpha))
         weighed = self.asking[j], self.found.scores[j], alpha, d_alpha
         d_scores, by_weighing = loop.weighing.pull_back(j, *weighed)
-        d_state = loop.comparison.pull_back(self.queries[j], d_scores, out=self.d_query[j])
+        d_state = loop.comparison.pull_back(self.prepared[j], d_scores, out=self.d_query[j])
         if loop.query is not None:
             d_state = torch.bmm(d_state, loop.query)
         return self.edges[1](d_state if by_weighing is None else d_state + by_weighing)

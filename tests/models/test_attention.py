@@ -132,7 +132,7 @@ def test_what_lies_under_the_mask_never_matters(content: float, dtype: torch.dty
 
 def compare_all(comparison: Comparison, asked: Tensor, g: Tensor) -> tuple[Tensor, ...]:
     """Return scores, dL/dquery and what `gradients` returns; asked (k, replicas, rows, F)."""
-    scores, d_query = torch.empty_like(g), torch.empty_like(asked)
+    scores, d_query, asked = torch.empty_like(g), torch.empty_like(asked), comparison.prepare(asked)
     for q, e in zip(asked, scores, strict=True):
         comparison.scores(q, out=e)
     for j in reversed(range(len(g))):

@@ -94,12 +94,11 @@ def test_the_additive_activation_is_a_tanh_over_the_whole_range(
     """
     grid, far = (torch.linspace(-most, most, 81, dtype=dtype) for most in (size, asked))
     keys, queries = grid.view(1, 1, -1, 1), far.view(-1, 1, 1, 1)
+    comparison = Additive(len(queries), keys, torch.ones(1, 1, 1, dtype=dtype))
     found = torch.stack(
         [
-            Additive(len(queries), keys, torch.ones(1, 1, 1, dtype=dtype)).scores(
-                query, torch.empty(1, 1, len(grid), dtype=dtype)
-            )[0, 0]
-            for query in queries
+            comparison.scores(query, torch.empty(1, 1, len(grid), dtype=dtype))[0, 0]
+            for query in comparison.prepare(queries)
         ]
     )
     exact = torch.tanh(grid.double() + far.double()[:, None])
@@ -107,9 +106,7 @@ def test_the_additive_activation_is_a_tanh_over_the_whole_range(
     slope = 1 - exact**2
     allowed = 4 * eps * (1 + (1 + 2 * max(size, asked)) * slope)
     assert bool(((found.double() - exact).abs() <= allowed).all())
-    assert (Additive(2, keys, torch.ones(1, 1, 1, dtype=dtype)).replicas[0].powers is None) == (
-        size >= limit
-    )
+    assert comparison.replicas[0].exponential == (size < limit)
 
 
 @pytest.mark.parametrize("size", [0.5, 5.0, 400.0])
@@ -125,7 +122,8 @@ def test_the_additive_adjoint_is_that_of_the_formula_in_and_out_of_range(size: f
     expected = torch.autograd.grad(plain, (query, keys, energy), g)
     with torch.no_grad():
         comparison = Additive(3, keys, energy)
-        found = (comparison.pull_back(query, g, torch.empty_like(query)), *comparison.gradients())
+        asked = comparison.prepare(query)
+        found = (comparison.pull_back(asked, g, torch.empty_like(asked)), *comparison.gradients())
     for mine, truth in zip(found, expected, strict=True):
         # tanh within eps of 1 has no slope left to compare: hence the scale of the unsaturated
         assert_close(mine, truth, scale=truth.norm(dim=-1).clamp_min(1e-6))
@@ -134,6 +132,7 @@ def test_the_additive_adjoint_is_that_of_the_formula_in_and_out_of_range(size: f
 def additive(keys: Tensor, query: Tensor, g: Tensor, energy: Tensor) -> list[Tensor]:
     """Return what an additive comparison gives of one query, both ways."""
     forward, backward = Additive(2, keys, energy), Additive(2, keys, energy)
+    query = forward.prepare(query)
     scores = forward.scores(query, torch.empty(keys.shape[:-1]))
     d_query = torch.empty(*g.shape[:2], keys.shape[-1])
     again = query.repeat(1, g.shape[1] // query.shape[1], 1)
