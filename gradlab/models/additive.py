@@ -14,89 +14,87 @@ from gradlab.models.rows import Rows, steps
 
 
 class Additive(Comparison):
-    """e_i = v . tanh(k_i + q), one replica after the other: each as alone, in the same cache."""
-
-    def __init__(self, queries: int, keys: Tensor, energy: Tensor) -> None:
-        """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
-        r = torch.empty_like(keys[0])
-        self.replicas = [Tanhs(queries, k, v, r) for k, v in zip(keys, energy, strict=True)]
-
-    def prepare(self, query: Tensor) -> Tensor:
-        prepared = query * -2
-        for tanhs, q in zip(self.replicas, prepared.unbind(-3), strict=True):
-            if tanhs.exponential:
-                q.clamp_(max=tanhs.largest).exp_()
-        return prepared
-
-    def scores(self, query: Tensor, out: Tensor) -> Tensor:
-        for tanhs, q, e in zip(self.replicas, query.unbind(), out.unbind(), strict=True):
-            tanhs.scores(q, e)
-        return out
-
-    def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
-        parts = query.unbind(), g.unbind(), out.unbind()
-        for tanhs, q, d, back in zip(self.replicas, *parts, strict=True):
-            tanhs.pull_back(q, d, back)
-        return out
-
-    def gradients(self) -> tuple[Tensor, ...]:
-        found = [tanhs.gradients() for tanhs in self.replicas]
-        return tuple(torch.stack(parts) for parts in zip(*found, strict=True))
-
-
-class Tanhs:
-    """The additive scores of one replica; n x F activations are computed again on the way back.
+    """e_i = v . tanh(k_i + q); n x F activations are computed again on the way back.
 
     With A = exp(2 k_i), B = exp(-2 q), r = B / (A + B): tanh = 1 - 2 r, 1 - tanh^2 = 4 (r - r^2),
 
         dL/dq = 4 v sum_i g_i (r - r^2)   dL/dk_i = 4 v g_i (r - r^2)   dL/dv = sum_i g_i (1 - 2 r)
 
     A is taken once for all queries; each then costs a sum and a quotient, ten times faster than a
-    tanh. B is bounded: where it is huge, tanh is -1 in every digit whatever the key. Where a key
-    is so large that this would not hold, r = sigmoid(-2 k_i - 2 q) is taken instead.
+    tanh. What is n x F is done one replica after the other, in the same cache.
     """
 
-    def __init__(self, queries: int, keys: Tensor, energy: Tensor, r: Tensor) -> None:
-        """Take the number of queries, keys (rows, n, F), v (1, F) and room for r."""
-        self.r, self.v = r, energy.flatten()
-        self.whole, self.four = self.v.sum(), 4 * self.v
+    def __init__(self, queries: int, keys: Tensor, energy: Tensor) -> None:
+        """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
+        r = torch.empty_like(keys[0])
+        self.replicas = [Reflected(queries, k, r) for k in keys]
+        self.rows, self.v, self.four = keys.shape[1], energy.flatten(1), 4 * energy
+        self.whole, self.each_v = self.v.sum(-1).unbind(), self.v.unbind()
+        self.sums: tuple[Tensor, ...] = ()  # over queries: of g, g r and g (r - r^2)
+
+    def prepare(self, query: Tensor) -> Tensor:
+        prepared = query * -2
+        for reflected, q in zip(self.replicas, prepared.unbind(-3), strict=True):
+            reflected.prepare_(q)
+        return prepared
+
+    def scores(self, query: Tensor, out: Tensor) -> Tensor:
+        parts = self.whole, self.each_v, query.unsqueeze(2).unbind(), out.flatten(1).unbind()
+        for reflected, whole, v, q, e in zip(self.replicas, *parts, strict=True):
+            torch.addmv(whole, reflected.at(q).flatten(0, 1), v, alpha=-2, out=e)
+        return out
+
+    def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
+        """Return dL/dquery in `out` for g = dL/dscores, of one signal or several."""
+        by_signal = g.view(len(g), -1, self.rows, g.shape[-1])
+        by_row, to_query = (
+            x.view(len(x), -1, self.rows, x.shape[-1]).transpose(1, 2) for x in (g, out)
+        )
+        if not self.sums:
+            shapes = g.shape, to_query.shape, (*by_signal.shape, out.shape[-1])
+            self.sums = tuple(g.new_zeros(shape) for shape in shapes)
+        asked = query[:, : self.rows].unsqueeze(2)
+        parts = asked, by_signal.unsqueeze(-1), by_row, to_query, *self.sums[1:]
+        each = zip(self.replicas, *(part.unbind() for part in parts), strict=True)
+        self.sums[0].add_(g)
+        for reflected, q, of_slopes, of_rows, to_q, of_r, of_slope in each:
+            r = reflected.at(q)
+            of_r.baddbmm_(of_rows, r)
+            slope = r.addcmul_(r, r, value=-1)
+            of_slope.addcmul_(slope, of_slopes)
+            torch.bmm(of_rows, slope, out=to_q)
+        return out.mul_(self.four)
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        of_g, of_r, of_slope = self.sums
+        d_keys = of_slope.flatten(1, 2).mul_(self.four.unsqueeze(1))
+        d_energy = of_g.sum((1, 2)).unsqueeze(-1) - 2 * of_r.sum((1, 2))
+        return d_keys, d_energy.unsqueeze(1)
+
+
+class Reflected:
+    """r = (1 - tanh(k_i + q)) / 2 of one replica, for one query after the other.
+
+    B is bounded: where it is huge, tanh is -1 in every digit whatever the key. Where a key is so
+    large that this would not hold, r = sigmoid(-2 k_i - 2 q) is taken instead.
+    """
+
+    def __init__(self, queries: int, keys: Tensor, room: Tensor) -> None:
+        """Take the number of queries, keys (rows, n, F) and room for r."""
+        self.room = room
         self.largest = math.log(torch.finfo(keys.dtype).max) - 1  # that an exponent may be
         self.exponential = queries > 1 and float(keys.abs().max()) < self.largest / 4
         self.of_keys = torch.exp(keys + keys) if self.exponential else keys * -2
-        self.sums: tuple[Tensor, ...] = ()  # over queries: of g, g r and g (r - r^2)
 
-    def reflected(self, query: Tensor) -> Tensor:
-        """Return r, (rows, n, F), of B or -2 q, to be used before the next query's."""
-        query = query.unsqueeze(1)
-        r = torch.add(self.of_keys, query, out=self.r)
+    def prepare_(self, query: Tensor) -> None:
+        """Make B of -2 q, if it is used."""
+        if self.exponential:
+            query.clamp_(max=self.largest).exp_()
+
+    def at(self, query: Tensor) -> Tensor:
+        """Return r, (rows, n, F), to be used before the next query's; query (rows, 1, F)."""
+        r = torch.add(self.of_keys, query, out=self.room)
         return torch.div(query, r, out=r) if self.exponential else r.sigmoid_()
-
-    def scores(self, query: Tensor, out: Tensor) -> None:
-        """Fill `out` with the scores of one query."""
-        r = self.reflected(query).flatten(0, 1)
-        torch.addmv(self.whole, r, self.v, alpha=-2, out=out.view(-1))
-
-    def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> None:
-        """Fill `out` with dL/dquery for g = dL/dscores, of one signal or several."""
-        rows = len(self.r)
-        by_row, to_query = (x.view(-1, rows, x.shape[-1]).transpose(0, 1) for x in (g, out))
-        if not self.sums:
-            shapes = g.shape, to_query.shape, (len(g) // rows, *self.r.shape)
-            self.sums = tuple(g.new_zeros(shape) for shape in shapes)
-        of_g, of_r, of_slope = self.sums
-        r = self.reflected(query[:rows])
-        of_g += g
-        of_r.baddbmm_(by_row, r)
-        slope = r.addcmul_(r, r, value=-1)
-        of_slope.addcmul_(slope, g.view(-1, rows, g.shape[-1], 1))
-        torch.bmm(by_row, slope, out=to_query)
-        out.mul_(self.four)
-
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """Return dL/dkeys (signals * rows, n, F) and dL/dv (1, F)."""
-        of_g, of_r, of_slope = self.sums
-        d_energy = of_g.sum() - 2 * of_r.sum((0, 1))
-        return of_slope.mul_(self.four).flatten(0, 1), d_energy.unsqueeze(0)
 
 
 class AdditiveScores(torch.autograd.Function):
