@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradlab.models.comparisons import Comparison
-from gradlab.models.rows import Rows, steps
+from gradlab.models.rows import Rows, multiply, steps
 
 
 class Additive(Comparison):
@@ -56,13 +56,15 @@ class Additive(Comparison):
         asked = query[:, : self.rows].unsqueeze(2)
         parts = asked, by_signal.unsqueeze(-1), by_row, to_query, *self.sums[1:]
         each = zip(self.replicas, *(part.unbind() for part in parts), strict=True)
-        self.sums[0].add_(g)
+        if self.weighs:
+            self.sums[0].add_(g)
         for reflected, q, of_slopes, of_rows, to_q, of_r, of_slope in each:
             r = reflected.at(q)
-            of_r.baddbmm_(of_rows, r)
+            if self.weighs:
+                of_r.baddbmm_(of_rows, r)
             slope = r.addcmul_(r, r, value=-1)
             of_slope.addcmul_(slope, of_slopes)
-            torch.bmm(of_rows, slope, out=to_q)
+            multiply(of_rows, slope, out=to_q)
         return out.mul_(self.four)
 
     def gradients(self) -> tuple[Tensor, ...]:

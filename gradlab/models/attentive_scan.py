@@ -85,9 +85,11 @@ class AttentiveScan(torch.autograd.Function):
         decoded = Decoded(kept[:count], scores, alpha, context, tuple(gates))
         length = len(alpha)
         loop = AttentiveScan.loop(ctx, rows, length, *tensors)
+        of_weights = *ctx.needs_input_grad[9:13], *ctx.needs_input_grad[13 + count :]
+        loop.comparison.weighs = wanted = any(of_weights)
         inputs = Gathered(rows, ctx.ids, ctx.shape, length, alpha)
         back = Adjoint(loop, decoded, rows, inputs)
-        back.run(list(g), wanted=ctx.needs_input_grad[9])
+        back.run(list(g), wanted=wanted)
         (alpha,) = rows.each((alpha,))
         d_keys, *d_compared = loop.comparison.gradients()
         d_values = value_gradients(alpha, back.d_context)

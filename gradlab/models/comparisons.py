@@ -27,7 +27,12 @@ from gradlab.models.rows import as_rows, by_example
 
 
 class Comparison(ABC):
-    """Scores of one query after the other against the same keys."""
+    """Scores of one query after the other against the same keys.
+
+    weighs: whether dL/dweights are wanted; else they may be anything.
+    """
+
+    weighs = True
 
     def prepare(self, query: Tensor) -> Tensor:
         """Return what is computed of a query, or of many at once, before it meets the keys."""

@@ -169,7 +169,7 @@ class Scan(torch.autograd.Function):
             da = room_for_steps(g[0], *g[0].shape[:-1], cell.gates, g[0].shape[-1])
             totals, carried = pull_back(cell, local, g, weight, crossing, carried, out=da)
             gathered.add(block, cell.pull_to_input(local, totals, da).flatten(-2))
-            if ctx.needs_input_grad[4]:  # not when measuring
+            if any(ctx.needs_input_grad[4:6]):  # not when measuring
                 d_weight += weight_gradients(da.flatten(-2), *rows.each(before[:1]))
                 d_bias += bias_gradients(da.flatten(-2))
         weights = d_weight.view(ctx.shapes[1]), d_bias.view(ctx.shapes[2])

@@ -72,11 +72,20 @@ def by_example(x: Tensor, matrices: Tensor, out: Tensor) -> Tensor:
     if x.shape[1] == examples:
         torch.bmm(as_rows(x), each, out=as_rows(out))
         return out
-    replicas, signals = len(x), x.shape[1] // examples
-    by_b = x.view(replicas, signals, examples, -1).transpose(1, 2).flatten(0, 1)
-    product = torch.bmm(by_b, each).view(replicas, examples, signals, -1)
-    out.view(replicas, signals, examples, -1).copy_(product.transpose(1, 2))
+    by_b, to_b = (
+        part.view(len(part), -1, examples, part.shape[-1]).transpose(1, 2) for part in (x, out)
+    )
+    for of_replica, matrix, product in zip(by_b, matrices, to_b, strict=True):
+        multiply(of_replica, matrix, out=product)
     return out
+
+
+def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Fill `out` with the products of matrices a and b, (batch, ...); it may lie in any order."""
+    if out.is_contiguous():
+        torch.bmm(a, b, out=out)
+    else:
+        out.copy_(torch.bmm(a, b))  # `out=` would go one matrix after the other
 
 
 def map_steps(x: Tensor, weight: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class StepwiseScan(torch.autograd.Function):
         if plan.feeds:
             d_first.append(rows.join(back.fed))
         gradients = (
-            *_of_weights(back, wanted=ctx.needs_input_grad[4]),
+            *_of_weights(back, wanted=any(ctx.needs_input_grad[4 : 4 * plan.layers + 4 + 2 * plan.feeds])),
             *d_first,
             *loop.weighing.gradients(),
             *d_compared,

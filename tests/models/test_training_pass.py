@@ -66,6 +66,22 @@ def test_float32_has_the_gradient_of_float64_to_its_own_precision(spec: Spec) ->
         assert float(error) <= 1e-5 * max(least, float(exact[name].abs().max())), name
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [*ATTENTIONS, {"layers": 2, "timing": "bahdanau"}, {"timing": "luong", "input_feeding": True}],
+    ids=label,
+)
+def test_a_parameter_has_its_gradient_also_where_all_others_are_frozen(spec: Spec) -> None:
+    model = build(hidden=3, **spec)
+    expected = gradients(model, [3, 2])
+    for name, weight in model.named_parameters():
+        model.requires_grad_(False)
+        weight.requires_grad_()
+        loss = batch_loss(model(batch := make_batch("copy", [3, 2])).logits, batch)
+        (found,) = torch.autograd.grad(loss, weight)
+        assert torch.equal(found, expected[name]), name
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spec", MODELS, ids=label)
 def test_saturated_gates_and_scores_give_finite_gradients(spec: Spec, dtype: torch.dtype) -> None:
