@@ -6,6 +6,8 @@ processes and the order of runs change nothing in the numbers.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import queue
 import signal
@@ -127,6 +129,18 @@ def _begin(parent: int) -> None:
     """Set up a process: it ignores interrupts, and ends when its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _import_all()
+
+
+def _import_all() -> None:
+    """Import what a run needs, without looking for garbage among what stays: a third faster."""
+    gc.disable()
+    for name in ("gradlab.lab.run", "gradlab.lab.store"):
+        importlib.import_module(name)
+    torch = importlib.import_module("torch")
+    torch.optim.SGD([torch.zeros(1)])  # torch imports its compiler with the first optimizer
+    gc.freeze()
+    gc.enable()
 
 
 def _end_with(parent: int) -> None:

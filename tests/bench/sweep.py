@@ -6,7 +6,8 @@ Copying, V = 10, GRU, hidden 64, batch 64, n = 20, 50, 100, without attention an
 gradlab is timed whole: `run_sweep` with two processes, from their start to the tables on disk. The
 others would take hours, and each of their steps costs the same. So a few of their training steps
 and one measurement are timed in every cell (one length with one attention), and composed:
-4 seeds x (100 steps + 2 measurements). In every round all take turns; ratios are round by round.
+4 seeds x (100 steps + 2 measurements). In every round all take turns, the others before gradlab and
+after it, since the machine may change its speed meanwhile; ratios are round by round.
 
 JAX runs one seed at a time, plain or computing each decoder step again in the backward pass, or all
 seeds under a vmap, or a seed in each of two processes; "best" is the fastest in each cell of each
@@ -128,13 +129,23 @@ def seconds_of(runs: Runs, size: Size) -> float:
     return len(SEEDS) / runs.seeds * (size.steps * step + 2 * measurement)
 
 
+def every_cell(ready: dict[str, dict[Cell, Runs]], size: Size) -> dict[str, dict[Cell, float]]:
+    """Return the composed seconds of everyone but gradlab in every cell."""
+    return {
+        name: {cell: seconds_of(runs, size) for cell, runs in each.items()}
+        for name, each in ready.items()
+    }
+
+
 def one_round(ready: dict[str, dict[Cell, Runs]], plan: Plan) -> dict[str, dict[str, float]]:
     """Return contender -> part -> seconds."""
     parts = plan.parts
+    before = every_cell(ready, plan.size)
     found = {GRADLAB: {name: sweep_seconds(cells, plan.size) for name, cells in parts.items()}}
+    after = every_cell(ready, plan.size)
     by_cell = {
-        name: {cell: seconds_of(runs, plan.size) for cell, runs in each.items()}
-        for name, each in ready.items()
+        name: {cell: (each[cell] + after[name][cell]) / 2 for cell in each}
+        for name, each in before.items()
     }
     in_jax = [each for name, each in by_cell.items() if name.startswith("JAX")]
     if in_jax:
@@ -166,8 +177,10 @@ def print_sweep(seconds: Seconds, plan: Plan) -> None:
     print(f"\nTHE SWEEP, seconds: median [least, greatest] of {plan.rounds} rounds")
     print(f"gradlab: timed whole, {JOBS} processes, started and ended in every row")
     print(f"others: composed, {composed}, from {STEPS} steps and")
-    print("1 measurement in each cell, begun before; of the two processes while both are at work,")
-    print("each on half of the seeds\n")
+    print(
+        "1 measurement in each cell, timed before gradlab and after; of the two processes while both"
+    )
+    print("are at work, each on half of the seeds\n")
     took, times = {}, {}
     for name, parts in seconds.items():
         took[name] = {part: spread(each, 2) for part, each in parts.items()}
