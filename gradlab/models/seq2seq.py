@@ -121,16 +121,17 @@ class Seq2Seq(nn.Module):
 
     def remember(self, edges: ExitEdges, batch: Batch) -> Memory:
         """Return what the decoder may read: the edges, the keys as scores want them, and s_0."""
-        projected_keys = None
+        projected_keys = compare = None
         if self.attention is not None and edges.values is not None:
             keys = edges.values if edges.keys is None else edges.keys
             projected_keys = self.attention.project_keys(keys)
+            compare = self.attention.compare
         steps = range(1, batch.target.shape[-1] + 1)
         mask = self.scope.reach(batch.source_mask, batch.target_lengths, steps)
         first = edges.bridge
         if self.bridge is not None:
             first = tuple(linear(part, self.bridge.weight) for part in edges.bridge)
-        return Memory(edges, projected_keys, mask, first)
+        return Memory(edges, projected_keys, mask, first, compare)
 
     def scope_weights(self) -> tuple[Tensor, ...]:
         """Return the weights that the scope takes."""
@@ -196,10 +197,11 @@ class Seq2Seq(nn.Module):
     ) -> Decoded:
         """Decode with several layers and bahdanau timing, or with input feeding."""
         assert memory.edges.values is not None and self.attention is not None
+        assert memory.compare is not None
         score, decoder, below = self.attention, self.decoder, "feeding" if self.feeds else "context"
         plan = Plan(
             CELLS[self.spec.cell],
-            *(score.compare, self.scope, counted, memory.mask, self.spec.layers, self.feeds),
+            *(memory.compare, self.scope, counted, memory.mask, self.spec.layers, self.feeds),
         )
         combine = () if self.combine is None else (self.combine.weight, self.combine.bias)
         readout, *states, scores, weights, context = StepwiseScan.apply(  # type: ignore[no-untyped-call]
@@ -223,7 +225,7 @@ class Seq2Seq(nn.Module):
         score, decoder = self.attention, self.decoder
         projected = projected.expand(*memory.edges.values.shape[:-2])
         found = AttentiveScan.apply(  # type: ignore[no-untyped-call]
-            *(decoder.cell_name, score.compare, self.scope, counted, memory.mask),
+            *(decoder.cell_name, memory.compare, self.scope, counted, memory.mask),
             *(projected.ids, projected.rows, memory.projected_keys, memory.edges.values),
             *(decoder.block("context"), score.query_weight()),
             *(decoder.weight_hh_l0, decoder.bias_hh_l0, *state),
@@ -243,7 +245,7 @@ class Seq2Seq(nn.Module):
         """
         memory = self.remember(self.exit_edges(self.encode(batch)), batch)
         if self.attention is not None:
-            memory = memory.contiguous()
+            memory = memory.for_steps(batch.target.shape[-1])
 
         def step(symbol: Tensor, at: tuple[int, State]) -> tuple[Tensor, tuple[int, State]]:
             j, state = at

@@ -102,8 +102,9 @@ class StepwiseScan(torch.autograd.Function):
         d_first = [rows.join(part) for state in back.carried for part in state]
         if plan.feeds:
             d_first.append(rows.join(back.fed))
+        count = 4 * plan.layers + 2 * plan.feeds
         gradients = (
-            *_of_weights(back, wanted=any(ctx.needs_input_grad[4 : 4 * plan.layers + 4 + 2 * plan.feeds])),
+            *_of_weights(back, wanted=any(ctx.needs_input_grad[4 : 4 + count])),
             *d_first,
             *loop.weighing.gradients(),
             *d_compared,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from gradlab.models.cells import State
+from gradlab.models.comparisons import Comparison
 from gradlab.models.inputs import Projected
 
 
@@ -30,18 +32,32 @@ class Memory:
 
     mask: (..., batch, 1 or k, n), True where a target step may look.
     first: what the bridge makes of its edge, h (and c) of each layer, (..., batch, hidden).
+    compare: makes a comparison of a number of queries, keys and weights; None without attention.
     """
 
     edges: ExitEdges
     projected_keys: Tensor | None
     mask: Tensor
     first: State
+    compare: Callable[..., Comparison] | None = None
 
-    def contiguous(self) -> Memory:
-        """Return the same, laid out once for a decoder that comes back at every step."""
+    def for_steps(self, queries: int) -> Memory:
+        """Return the same for a decoder that comes back with so many queries, one at a time.
+
+        Keys and values are laid out once, and the first query's comparison serves all of them: no
+        gradient comes back.
+        """
         assert self.edges.values is not None and self.projected_keys is not None
-        edges = replace(self.edges, values=self.edges.values.contiguous())
-        return replace(self, edges=edges, projected_keys=self.projected_keys.contiguous())
+        edges, made = replace(self.edges, values=self.edges.values.contiguous()), list[Comparison]()
+
+        def compare(_: int, *given: Tensor) -> Comparison:
+            if not made:
+                assert self.compare is not None
+                made.append(self.compare(queries, *given))
+            return made[0]
+
+        keys = self.projected_keys.contiguous()
+        return replace(self, edges=edges, projected_keys=keys, compare=compare)
 
     def at(self, j: int) -> Memory:
         """Return what target step j alone may read, counted from 0."""

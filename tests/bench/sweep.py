@@ -177,10 +177,8 @@ def print_sweep(seconds: Seconds, plan: Plan) -> None:
     print(f"\nTHE SWEEP, seconds: median [least, greatest] of {plan.rounds} rounds")
     print(f"gradlab: timed whole, {JOBS} processes, started and ended in every row")
     print(f"others: composed, {composed}, from {STEPS} steps and")
-    print(
-        "1 measurement in each cell, timed before gradlab and after; of the two processes while both"
-    )
-    print("are at work, each on half of the seeds\n")
+    print("1 measurement in each cell, timed before gradlab and after; of the two processes while")
+    print("both are at work, each on half of the seeds\n")
     took, times = {}, {}
     for name, parts in seconds.items():
         took[name] = {part: spread(each, 2) for part, each in parts.items()}
