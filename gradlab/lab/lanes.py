@@ -11,6 +11,7 @@ import importlib
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from loky.process_executor import ProcessPoolExecutor
 
 from gradlab.grid import Point
 
+UNREMARKED = "ignore:resource_tracker"
+"""A `-W` option: what loky's tracker says of processes that were killed would only alarm."""
 Kind = Literal["started", "done", "diverged", "failed"]
 Group = tuple[Point, ...]
 """Points that are computed in one go."""
@@ -119,6 +122,8 @@ class Lane(threading.Thread):
 
 def new_process() -> Any:
     """Return an executor of one fresh process that leaves interrupts to its parent."""
+    if UNREMARKED not in sys.warnoptions:  # which the tracker inherits; this process has read them
+        sys.warnoptions.append(UNREMARKED)
     environment = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", KEEP_MEMORY)}
     return ProcessPoolExecutor(
         max_workers=1, initializer=_begin, initargs=(os.getpid(),), env=environment
