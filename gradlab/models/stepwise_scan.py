@@ -129,15 +129,17 @@ def _of_weights(back: Adjoint, *, wanted: bool) -> list[Tensor | None]:
             (back.da[layer].flatten(-2), back.before[layer][0]),
         ]
         below = found.states[layer][0]
-    if plan.feeds:
-        pairs.append((back.d_read, torch.cat([found.context, found.states[-1][0]], dim=-1)))
-    gradients: list[Tensor | None] = []
-    for d, x in pairs:
-        gradients += (weight_gradients(d, x), bias_gradients(d)) if wanted else (None, None)
+
+    def of_sum(d: Tensor, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return (weight_gradients(d, x), bias_gradients(d)) if wanted else (None, None)
+
+    gradients: list[Tensor | None] = [part for pair in pairs for part in of_sum(*pair)]
     del gradients[1]  # p holds the first layer's bias
     asked = back.loop.query is not None and wanted
-    of_query = weight_gradients(back.d_query, back.asking) if asked else None
-    gradients.insert(len(gradients) - 2 * plan.feeds, of_query)
+    gradients.append(weight_gradients(back.d_query, back.asking) if asked else None)
+    if plan.feeds:
+        both = torch.cat([found.context, found.states[-1][0]], dim=-1)
+        gradients += of_sum(back.d_read, both)
     return gradients
 
 

@@ -47,12 +47,11 @@ def rates(size: Size, rounds: int) -> dict[str, list[Rates]]:
     try:
         for turn in range(rounds + 1):  # one to warm up
             for name, shape in shapes.items():
-                alone, *both = (
-                    sum(future.result() for future in [pool.submit(rate, *shape) for pool in pools])
-                    for pools in (workers.pools[:1], workers.pools)
-                )
+                alone = workers.pools[0].submit(rate, *shape).result()
+                at_once = [pool.submit(rate, *shape) for pool in workers.pools]
+                both = sum(future.result() for future in at_once)
                 if turn > 0:
-                    found[name].append(Rates(alone, *both))
+                    found[name].append(Rates(alone, both))
     finally:
         workers.end()
     return found
