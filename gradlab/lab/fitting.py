@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from gradlab.grid import Point, ineffective_keys
+from gradlab.lab.optimizers import OPTIMIZERS, Optimizer
 from gradlab.models.decoding import symbols_read
 from gradlab.models.family import AnyModel
 from gradlab.models.synchronous import Synchronous
 from gradlab.seeding import keyed_generator
 from gradlab.tasks import Batch, training_batch
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": partial(torch.optim.Adam, fused=True),  # Kingma and Ba 2015
-    "sgd": torch.optim.SGD,  # no momentum
-    "rmsprop": torch.optim.RMSprop,  # Tieleman and Hinton 2012; torch's smoothing, 0.99
-    "adamw": partial(torch.optim.AdamW, fused=True),  # Loshchilov and Hutter 2019
-}
 
-
-def optimizer_of(model: AnyModel, point: Point) -> torch.optim.Optimizer:
-    """Return the optimizer of the point's `[training]`; what it does not set is torch's default."""
+def optimizer_of(model: AnyModel, point: Point) -> Optimizer:
+    """Return the optimizer of the point's `[training]`."""
     training = point.training
-    optimizer = OPTIMIZERS[training.optimizer]
-    return optimizer(model.parameters(), lr=training.lr, weight_decay=training.weight_decay)
+    rule, settings = OPTIMIZERS[training.optimizer], (training.lr, training.weight_decay)
+    return Optimizer(rule, model.parameters(), *settings)
 
 
 def batch_to_fit(model: AnyModel, point: Point, step: int, device: torch.device) -> Batch:

@@ -142,8 +142,6 @@ def _import_all() -> None:
     gc.disable()
     for name in ("gradlab.lab.run", "gradlab.lab.store"):
         importlib.import_module(name)
-    torch = importlib.import_module("torch")
-    torch.optim.SGD([torch.zeros(1)])  # torch imports its compiler with the first optimizer
     gc.freeze()
     gc.enable()
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +14,8 @@ import torch
 
 from gradlab.grid import Point
 from gradlab.lab.evaluation import evaluate
-from gradlab.lab.fitting import OPTIMIZERS, batch_to_fit, coins, optimizer_of
+from gradlab.lab.fitting import batch_to_fit, coins, optimizer_of
+from gradlab.lab.optimizers import OPTIMIZERS
 from gradlab.lab.run import build_model
 from gradlab.lab.training import Checkpoint, train
 from gradlab.models.family import AnyModel
@@ -73,6 +78,32 @@ def test_updates_are_those_of_the_papers(name: str, decay: float) -> None:
         optimizer.step()
     for key, w in model.named_parameters():
         torch.testing.assert_close(w.detach(), weights[key], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rules_are_those_of_the_classes_bit_for_bit(name: str, decay: float) -> None:
+    classes: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": partial(torch.optim.Adam, fused=True),
+        "sgd": torch.optim.SGD,
+        "rmsprop": torch.optim.RMSprop,
+        "adamw": partial(torch.optim.AdamW, fused=True),
+    }
+    at = point(optimizer=name, lr=0.1, weight_decay=decay, dtype="float32")
+    ours, theirs = build_model(at), build_model(at)
+    rule = optimizer_of(ours, at)
+    twins = classes[name](theirs.parameters(), lr=0.1, weight_decay=decay)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        for w, twin in list(zip(ours.parameters(), theirs.parameters(), strict=True))[1:]:
+            w.grad = torch.randn(w.shape, generator=generator)
+            twin.grad = w.grad.clone()
+        rule.step()
+        twins.step()
+    start = build_model(at).state_dict()
+    for i, (key, weight) in enumerate(ours.state_dict().items()):
+        assert torch.equal(weight, theirs.state_dict()[key])
+        assert torch.equal(weight, start[key]) == (i == 0)  # the first has no gradient
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -174,3 +205,19 @@ def test_seeds_in_lockstep_read_their_own_symbols() -> None:
         list(train([alone], [each], CPU))
         for name, weight in alone.state_dict().items():
             assert torch.equal(weight, model.state_dict()[name])
+
+
+def test_training_imports_no_compiler() -> None:
+    """It would take a second and 70 MB in every process of a sweep."""
+    code = """if True:
+        import sys, torch
+        from gradlab import load_scenario, points
+        from gradlab.lab.run import build_model
+        from gradlab.lab.training import train
+        scenario = {"title": "t", "task": {"name": "copy", "length": 2}, "training": {"steps": 1}}
+        (point,) = points(load_scenario(scenario))
+        list(train([build_model(point)], [point], torch.device("cpu")))
+        print("torch._dynamo" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
