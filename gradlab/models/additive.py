@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from gradlab.models.comparisons import Comparison
 from gradlab.models.rows import Rows, multiply, steps
+from gradlab.models.unrecorded import unrecorded
 
 
 class Additive(Comparison):
@@ -103,6 +104,7 @@ class AdditiveScores(torch.autograd.Function):
     """Additive scores (..., batch, k, n) of all queries at once, one target step at a time."""
 
     @staticmethod
+    @unrecorded()
     def forward(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor) -> Tensor:
         rows = ctx.rows = Rows(query.shape[:-2], energy)
         ctx.save_for_backward(query, keys, energy)
@@ -120,6 +122,7 @@ class AdditiveScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @unrecorded()
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
         rows: Rows = ctx.rows
         comparison, asked = AdditiveScores.begin(ctx, *ctx.saved_tensors)

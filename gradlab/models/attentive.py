@@ -70,6 +70,11 @@ class Loop:
     values: Tensor
     weights: Weights
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether every step does without autograd."""
+        return self.comparison.by_hand and self.weighing.by_hand
+
     def run(self, inputs: Inputs, first: State) -> Decoded:
         """Return all steps from s_0 = first."""
         w, rows = self.weights, self.values.flatten(0, 1)
@@ -78,15 +83,17 @@ class Loop:
         done = room(self.cell, first, len(inputs), self.values)
         for block in blocks(done.gates[0][0], len(inputs)):
             p, gates = inputs.at(block), parts_at(done.gates, block)
-            each = p, gates[0], *parts_at(done[1:4], block)
+            e, alpha, c = parts_at(done[1:4], block)
+            each = p, gates[0], e, alpha, c, as_rows(alpha), as_rows(c)
             seen, state = self.cell.views(p, gates), parts_at(done.states, block)
             out = parts_at(done.states, block, later=1)
             in_block = zip(*map(steps, (each, seen, state, out)), strict=True)
-            for j, ((p_j, a, e, alpha, c), seen_j, s, new) in enumerate(in_block, block.start):
+            for j, (at, seen_j, s, new) in enumerate(in_block, block.start):
+                p_j, a, e, alpha, c, *as_row = at
                 query = s[0] if into_query is None else torch.bmm(s[0], into_query)
                 self.comparison.scores(self.comparison.prepare(query), out=e)
                 self.weighing.weigh(j, s[0], e, out=alpha)
-                torch.bmm(as_rows(alpha), rows, out=as_rows(c))
+                torch.bmm(as_row[0], rows, out=as_row[1])
                 p_j.baddbmm_(c, into_cell)
                 torch.baddbmm(bias, s[0], into_gates, out=a)
                 self.cell.activate(seen_j)
@@ -114,6 +121,7 @@ class Adjoint:
         self.loop, self.decoded, self.rows, self.inputs = loop, decoded, rows, inputs
         self.edges, wide = rows.crossings(), (rows.replicas, rows.count)
         context, w = decoded.context, loop.weights
+        self.to_alpha = loop.values.mT
         self.d_context = context.new_empty(len(context), *wide, context.shape[-1])
         self.carried = tuple(z.new_zeros(*wide, z.shape[-1]) for z in decoded.states)
         self.weights = [None if weight is None else torch.zeros_like(weight) for weight in w]
@@ -139,35 +147,37 @@ class Adjoint:
         da = room_for_steps(asking, *asking.shape[:-1], cell.gates, asking.shape[-1])
         dp = da if cell.only_sums else torch.empty_like(da)
         prepared = self.loop.comparison.prepare(queries)
-        at = asking, prepared, *attended, da, dp, d_context, d_query
-        each_step = list(zip(*map(steps, (local, at)), strict=True))
+        flat = da.flatten(-2), dp.flatten(-2)
+        at = asking, prepared, *attended, da, dp, *flat, d_context, d_query
+        entering = zip(*([None] * len(asking) if d is None else d.unbind() for d in g), strict=True)
+        each_step = list(zip(entering, *map(steps, (local, at)), strict=True))
         for i in range(len(asking) - 1, -1, -1):
-            self.step(block.start + i, [None if d is None else d[i] for d in g], *each_step[i])
-        self.inputs.add(block, dp.flatten(-2))
+            self.step(block.start + i, *each_step[i])
+        self.inputs.add(block, flat[1])
         if wanted:
             (context,) = each((done.context[block],))
-            pairs = (dp.flatten(-2), context), (d_query, asking), (da.flatten(-2), asking)
-            parts = *itertools.starmap(weight_gradients, pairs), bias_gradients(da.flatten(-2))
+            pairs = (flat[1], context), (d_query, asking), (flat[0], asking)
+            parts = *itertools.starmap(weight_gradients, pairs), bias_gradients(flat[0])
             for total, part in zip(self.weights, parts, strict=True):
                 _add(total, part)
 
     def step(
-        self, j: int, g: list[Tensor | None], local: Coefficients, at: tuple[Tensor, ...]
+        self, j: int, g: tuple[Tensor | None, ...], local: Coefficients, at: tuple[Tensor, ...]
     ) -> None:
         """Go back over one step."""
         cell, w, (time, asked) = self.loop.cell, self.loop.weights, self.edges
-        state, query, scores, alpha, da, dp, dc, dq = at
+        state, query, scores, alpha, da, dp, flat_da, flat_dp, dc, dq = at
         d = tuple(map(_plus, self.carried, g))
         cell.pull_to_input(local, d, cell.pull_to_hidden(local, d, da), dp)
-        _add(torch.bmm(dp.flatten(-2), w.context, out=dc), g[-1])
-        d_alpha = by_example(dc, self.loop.values.mT, torch.empty_like(alpha))
+        _add(torch.bmm(flat_dp, w.context, out=dc), g[-1])
+        d_alpha = by_example(dc, self.to_alpha, torch.empty_like(alpha))
         _add(d_alpha, g[-2])
         d_scores, by_weighing = self.loop.weighing.pull_back(j, state, scores, alpha, d_alpha)
         _add(d_scores, g[-3])
         to_state = self.loop.comparison.pull_back(query, d_scores, out=dq)
         if w.query is not None:
             to_state = torch.bmm(to_state, w.query)
-        carried = cell.carry(local, d, torch.bmm(da.flatten(-2), w.hh))
+        carried = cell.carry(local, d, torch.bmm(flat_da, w.hh))
         h, *rest = map(time, carried)
         self.carried = (h + asked(_plus(to_state, by_weighing)), *rest)
 

@@ -16,6 +16,7 @@ from gradlab.models.counted import Counted
 from gradlab.models.inputs import Gathered, Inputs
 from gradlab.models.rows import Rows, given, shaped_as, value_gradients
 from gradlab.models.scopes import Scope
+from gradlab.models.unrecorded import unrecorded
 
 
 class AttentiveScan(torch.autograd.Function):
@@ -48,7 +49,8 @@ class AttentiveScan(torch.autograd.Function):
         loop = AttentiveScan.loop(ctx, rows.forward, len(inputs), keys, values, *weights)
         first = weights[4 : 4 + len(ctx.cell.states)]
         start = tuple(rows.forward.split(rows.once(given(part))) for part in first)
-        decoded = loop.run(inputs, start)
+        with unrecorded(loop.by_hand):
+            decoded = loop.run(inputs, start)
         ctx.save_for_backward(
             keys, values, *weights, *decoded.states, *decoded[1:4], *decoded.gates
         )
@@ -89,7 +91,8 @@ class AttentiveScan(torch.autograd.Function):
         loop.comparison.weighs = wanted = any(of_weights)
         inputs = Gathered(rows, ctx.ids, ctx.shape, length, alpha)
         back = Adjoint(loop, decoded, rows, inputs)
-        back.run(list(g), wanted=wanted)
+        with unrecorded(loop.by_hand):
+            back.run(list(g), wanted=wanted)
         (alpha,) = rows.each((alpha,))
         d_keys, *d_compared = loop.comparison.gradients()
         d_values = value_gradients(alpha, back.d_context)

@@ -186,7 +186,7 @@ class GRU(Cell):
         self, local: Coefficients, d: State, da: Tensor, out: Tensor | None = None
     ) -> Tensor:
         dp = da.clone() if out is None else out.copy_(da)
-        torch.mul(d[0], local[1], out=dp[..., -1, :])
+        torch.mul(d[0], local[1], out=dp.select(-2, -1))
         return dp
 
     def carry(self, local: Coefficients, d: State, through_a: Tensor) -> State:
@@ -243,7 +243,7 @@ class LSTM(Cell):
     def pull_to_hidden(self, local: Coefficients, d: State, out: Tensor | None = None) -> Tensor:
         (_, c_of_h, to_gates), (dh, dc) = local, d
         out = torch.mul(torch.addcmul(dc, dh, c_of_h).unsqueeze(-2), to_gates, out=out)
-        torch.mul(dh, to_gates[..., -1, :], out=out[..., -1, :])  # o acts on h alone
+        torch.mul(dh, to_gates.select(-2, -1), out=out.select(-2, -1))  # o acts on h alone
         return out
 
     def carry(self, local: Coefficients, d: State, through_a: Tensor) -> State:

@@ -29,10 +29,12 @@ from gradlab.models.rows import as_rows, by_example
 class Comparison(ABC):
     """Scores of one query after the other against the same keys.
 
-    weighs: whether dL/dweights are wanted; else they may be anything.
+    weighs: whether dL/dweights are wanted; else they may be anything. by_hand: whether it does
+    without autograd.
     """
 
     weighs = True
+    by_hand = True
 
     def prepare(self, query: Tensor) -> Tensor:
         """Return what is computed of a query, or of many at once, before it meets the keys."""
@@ -126,6 +128,8 @@ class ByAutograd(Comparison):
     score: what takes queries (replicas, rows, 1, features), keys and weights to scores
         (replicas, rows, 1, n).
     """
+
+    by_hand = False
 
     def __init__(self, score: Callable[..., Tensor], keys: Tensor, *weights: Tensor) -> None:
         self.score = score

@@ -28,6 +28,7 @@ from gradlab.models.rows import (
     time_last,
     weight_gradients,
 )
+from gradlab.models.unrecorded import unrecorded
 
 
 def stack(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -130,6 +131,7 @@ class Scan(torch.autograd.Function):
     """
 
     @staticmethod
+    @unrecorded()
     def forward(
         ctx: Any,
         name: str,
@@ -152,6 +154,7 @@ class Scan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @unrecorded()
     def backward(ctx: Any, *injections: Tensor) -> tuple[Tensor | None, ...]:
         cell: Cell = ctx.cell
         rows: Rows = ctx.rows
@@ -168,9 +171,10 @@ class Scan(torch.autograd.Function):
             g = tuple(rows.split_steps(part[..., block, :]) for part in injections)
             da = room_for_steps(g[0], *g[0].shape[:-1], cell.gates, g[0].shape[-1])
             totals, carried = pull_back(cell, local, g, weight, crossing, carried, out=da)
-            gathered.add(block, cell.pull_to_input(local, totals, da).flatten(-2))
             if any(ctx.needs_input_grad[4:6]):  # not when measuring
                 d_weight += weight_gradients(da.flatten(-2), *rows.each(before[:1]))
                 d_bias += bias_gradients(da.flatten(-2))
+            dp = cell.pull_to_input(local, totals, da, out=da)  # of which no more is needed
+            gathered.add(block, dp.flatten(-2))
         weights = d_weight.view(ctx.shapes[1]), d_bias.view(ctx.shapes[2])
         return None, None, None, gathered.gradient(), *weights, *map(rows.join, carried)

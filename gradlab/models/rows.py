@@ -59,8 +59,8 @@ def bias_gradients(d: Tensor) -> Tensor:
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """View (replicas, rows, features) as the matrices (replicas * rows, 1, features)."""
-    return x.view(-1, 1, x.shape[-1])
+    """View (..., replicas, rows, features) as the matrices (..., replicas * rows, 1, features)."""
+    return x.view(*x.shape[:-3], -1, 1, x.shape[-1])
 
 
 def by_example(x: Tensor, matrices: Tensor, out: Tensor) -> Tensor:

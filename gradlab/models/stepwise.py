@@ -79,6 +79,11 @@ class Loop:
     query: Tensor | None
     combine: tuple[Tensor, Tensor] | None
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether every step does without autograd."""
+        return self.comparison.by_hand and self.weighing.by_hand
+
     def run(self, p: Tensor, first: tuple[State, ...], fed: Tensor | None) -> Found:
         """Return all steps from s_0 = first and a_0 = fed."""
         states, found = first, []

@@ -18,6 +18,7 @@ from gradlab.models.rows import (
     weight_gradients,
 )
 from gradlab.models.stepwise import Adjoint, Found, LayerWeights, Loop, Plan
+from gradlab.models.unrecorded import unrecorded
 
 
 class StepwiseScan(torch.autograd.Function):
@@ -38,7 +39,8 @@ class StepwiseScan(torch.autograd.Function):
         loop, first, fed = StepwiseScan.loop(
             ctx, pass_rows, projected.shape[-2], keys, values, *rest
         )
-        found = loop.run(pass_rows.split_steps(rows.once(projected)), first, fed)
+        with unrecorded(loop.by_hand):
+            found = loop.run(pass_rows.split_steps(rows.once(projected)), first, fed)
         states, gates = (
             [part for parts in layers for part in parts] for layers in (found.states, found.gates)
         )
@@ -96,7 +98,8 @@ class StepwiseScan(torch.autograd.Function):
         found = _found(plan, rows.each(kept))
         loop, first, _ = StepwiseScan.loop(ctx, rows, len(found.alpha), *tensors)
         back = Adjoint(loop, found, first, rows)
-        back.run(rows.split_steps(g[0]))
+        with unrecorded(loop.by_hand):
+            back.run(rows.split_steps(g[0]))
         d_keys, *d_compared = loop.comparison.gradients()
         d_values = value_gradients(found.alpha, back.d_context)
         d_first = [rows.join(part) for state in back.carried for part in state]

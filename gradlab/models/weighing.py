@@ -20,7 +20,12 @@ from gradlab.models.activations import through_softmax
 
 
 class Weighing(ABC):
-    """What becomes of the scores of one target step after the other."""
+    """What becomes of the scores of one target step after the other.
+
+    by_hand: whether it does without autograd.
+    """
+
+    by_hand = True
 
     @abstractmethod
     def weigh(self, j: int, state: Tensor, scores: Tensor, out: Tensor) -> Tensor:
@@ -67,6 +72,8 @@ class ByAutograd(Weighing):
     weigh: takes scores (replicas, rows, 1, n), states (replicas, rows, 1, features), the mask
         (replicas, rows, 1, n) and weights, and gives the attention weights.
     """
+
+    by_hand = False
 
     def __init__(self, weigh: Callable[..., Tensor], mask: Tensor, *weights: Tensor) -> None:
         self.function, self.mask = weigh, mask.unsqueeze(-2)

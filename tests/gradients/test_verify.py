@@ -122,8 +122,8 @@ def test_a_broken_formula_is_noticed(
 def test_a_broken_cell_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str, method: str) -> None:
     right = getattr(CELLS[name], method)
 
-    def wrong(*args: Any) -> Tensor | tuple[Tensor, ...]:
-        found = right(*args)
+    def wrong(*args: Any, **out: Tensor) -> Tensor | tuple[Tensor, ...]:
+        found = right(*args, **out)
         if isinstance(found, Tensor):
             return found.mul_(1 + 1e-5)
         return (found[0] * (1 + 1e-5), *found[1:])
