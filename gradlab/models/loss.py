@@ -40,13 +40,16 @@ REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def token_loss(logits: Tensor, batch: Batch) -> Tensor:
-    """Return the cross-entropy of every target token in nats, (..., batch, k), zero on pads."""
-    mask = batch.target_mask
-    safe_target = batch.target.masked_fill(~mask, 0).expand(logits.shape[:-1])
-    safe_logits = logits.masked_fill(~mask.unsqueeze(-1), 0.0)
-    log_probabilities = torch.log_softmax(safe_logits, -1)
-    nats = -log_probabilities.gather(-1, safe_target.unsqueeze(-1)).squeeze(-1)
-    return nats.masked_fill(~mask, 0.0)
+    """Return the cross-entropy of every target token in nats, (..., batch, k), zero on pads.
+
+    Symbols go in front of steps and examples, where a softmax over few is ten times faster.
+    """
+    pad = ~batch.target_mask.mT
+    target = batch.target.mT.masked_fill(pad, 0).expand(*logits.shape[:-3], *pad.shape[-2:])
+    by_symbol = logits.transpose(-3, -2).movedim(-1, -3).masked_fill(pad.unsqueeze(-3), 0.0)
+    log_probabilities = torch.log_softmax(by_symbol, -3)
+    nats = -log_probabilities.gather(-3, target.unsqueeze(-3)).squeeze(-3)
+    return nats.masked_fill(pad, 0.0).mT
 
 
 def example_loss(logits: Tensor, batch: Batch, reduction: str) -> Tensor:

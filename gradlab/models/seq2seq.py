@@ -31,7 +31,7 @@ from gradlab.models.counted import Counted, Crossing
 from gradlab.models.decoding import decode_freely
 from gradlab.models.encoder import Encoder
 from gradlab.models.inputs import Projected
-from gradlab.models.layers import Embedding, Linear, draw_parameters, linear
+from gradlab.models.layers import Embedding, Linear, Readout, draw_parameters, linear
 from gradlab.models.recurrent import Recurrent
 from gradlab.models.scopes import SCOPES
 from gradlab.models.scores import SCORES
@@ -81,7 +81,7 @@ class Seq2Seq(nn.Module):
             for name, layer in self.scope.layers(hidden).items():
                 self.attention.add_module(name, layer)
         self.combine = Linear(width + hidden, hidden, bias=True) if self.luong else None
-        self.output = Linear(hidden, symbols, bias=True)
+        self.output = Readout(hidden, symbols)
         draw_parameters(self, seed)
 
     @property

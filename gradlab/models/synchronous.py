@@ -24,7 +24,7 @@ from gradlab import schema
 from gradlab.errors import GradlabError
 from gradlab.models.cells import CELLS, State
 from gradlab.models.encoder import Encoder
-from gradlab.models.layers import Embedding, Linear, draw_parameters
+from gradlab.models.layers import Embedding, Readout, draw_parameters
 from gradlab.models.trace import Encoded
 from gradlab.tasks import SPECIAL_SYMBOLS, Batch
 
@@ -60,7 +60,7 @@ class Synchronous(nn.Module):
         self.source_embedding = Embedding(symbols + SPECIAL_SYMBOLS, spec.embedding)
         sizes = {"embedding": spec.embedding}, spec.hidden
         self.encoder = Encoder(spec.cell, *sizes, spec.init, spec.gain, spec.layers)
-        self.output = Linear(spec.hidden, symbols, bias=True)
+        self.output = Readout(spec.hidden, symbols)
         draw_parameters(self, seed)
 
     @property
