@@ -31,6 +31,9 @@ class Additive(Comparison):
         self.replicas = [Reflected(queries, k, r) for k in keys]
         self.rows, self.v, self.four = keys.shape[1], energy.flatten(1), 4 * energy
         self.whole, self.each_v = self.v.sum(-1).unbind(), self.v.unbind()
+        self.forget()
+
+    def forget(self) -> None:
         self.sums: tuple[Tensor, ...] = ()  # over queries: of g, g r and g (r - r^2)
 
     def prepare(self, query: Tensor) -> Tensor:
@@ -108,27 +111,24 @@ class AdditiveScores(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor) -> Tensor:
         rows = ctx.rows = Rows(query.shape[:-2], energy)
         ctx.save_for_backward(query, keys, energy)
-        comparison, asked = AdditiveScores.begin(ctx, query, keys, energy)
+        comparison = Additive(query.shape[-2], rows.split(keys), rows.weight(energy))
+        ctx.comparison, asked = comparison, comparison.prepare(rows.split_steps(query))
         scores = asked.new_empty(*asked.shape[:-1], keys.shape[-2])
         for q, e in steps((asked, scores)):
             comparison.scores(q, out=e)
         return rows.join_steps(scores)
 
     @staticmethod
-    def begin(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor) -> tuple[Additive, Tensor]:
-        rows: Rows = ctx.rows
-        comparison = Additive(query.shape[-2], rows.split(keys), rows.weight(energy))
-        return comparison, comparison.prepare(rows.split_steps(query))
-
-    @staticmethod
     @once_differentiable
     @unrecorded()
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
         rows: Rows = ctx.rows
-        comparison, asked = AdditiveScores.begin(ctx, *ctx.saved_tensors)
+        comparison: Additive = ctx.comparison
+        query, _, energy = ctx.saved_tensors
+        comparison.forget()
+        asked = comparison.prepare(rows.split_steps(query))
         d_query = torch.empty_like(asked)
         for q, g_j, d_q in steps((asked, rows.split_steps(g).contiguous(), d_query)):
             comparison.pull_back(q, g_j, out=d_q)
         d_keys, d_energy = comparison.gradients()
-        shape = ctx.saved_tensors[2].shape
-        return rows.join_steps(d_query), rows.join(d_keys), d_energy.view(shape)
+        return rows.join_steps(d_query), rows.join(d_keys), d_energy.view(energy.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from gradlab.models.inputs import Gathered, Inputs
 from gradlab.models.rows import Rows, given, shaped_as, value_gradients
 from gradlab.models.scopes import Scope
 from gradlab.models.unrecorded import unrecorded
+from gradlab.models.weighing import Weighing
 
 
 class AttentiveScan(torch.autograd.Function):
@@ -46,7 +48,7 @@ class AttentiveScan(torch.autograd.Function):
         rows = ctx.rows = Rows(values.shape[:-2], given(weights[0]), counted)
         ctx.ids, ctx.shape = ids, projected.shape
         inputs = Inputs(rows, ids, projected)
-        loop = AttentiveScan.loop(ctx, rows.forward, len(inputs), keys, values, *weights)
+        loop = ctx.loop = AttentiveScan.loop(ctx, len(inputs), keys, values, *weights)
         first = weights[4 : 4 + len(ctx.cell.states)]
         start = tuple(rows.forward.split(rows.once(given(part))) for part in first)
         with unrecorded(loop.by_hand):
@@ -60,23 +62,28 @@ class AttentiveScan(torch.autograd.Function):
         return tuple(rows.every(rows.forward.join_steps(part)) for part in after)
 
     @staticmethod
-    def loop(
-        ctx: Any, wide: Rows, queries: int, keys: Tensor, values: Tensor, *weights: Tensor | None
-    ) -> Loop:
-        """Return the loop of a pass; wide: the layout of what asks, in this pass."""
+    def loop(ctx: Any, queries: int, keys: Tensor, values: Tensor, *weights: Tensor | None) -> Loop:
+        """Return the loop, with what both passes read."""
         rows, own = ctx.rows.forward, weights[4 + len(ctx.cell.states) :]
         own_rows, count = [rows.weight(given(w)) for w in own], len(ctx.scope.layer_names)
-        mask = ctx.mask.expand(*ctx.rows.batch, -1, -1)
-        seen = wide.split_steps(mask if wide is ctx.rows else ctx.rows.once(mask))
+        ctx.scope_weights = own_rows[:count]
         read, summed = (rows.split(ctx.rows.once(part)) for part in (keys, values))
         context, query, hh, bias_hh = (None if w is None else rows.weight(w) for w in weights[:4])
         return Loop(
             ctx.cell,
             ctx.compare(queries, read, *own_rows[count:]),
-            ctx.scope.weighing(seen, *own_rows[:count]),
+            AttentiveScan.weighing(ctx, rows),
             summed,
             Weights(given(context), query, given(hh), given(bias_hh)),
         )
+
+    @staticmethod
+    def weighing(ctx: Any, wide: Rows) -> Weighing:
+        """Return what weighs the scores; wide: the layout of what asks, in this pass."""
+        mask = ctx.mask.expand(*ctx.rows.batch, -1, -1)
+        seen = wide.split_steps(mask if wide is ctx.rows else ctx.rows.once(mask))
+        weighing: Weighing = ctx.scope.weighing(seen, *ctx.scope_weights)
+        return weighing
 
     @staticmethod
     @once_differentiable
@@ -86,7 +93,8 @@ class AttentiveScan(torch.autograd.Function):
         scores, alpha, context, *gates = kept[count:]
         decoded = Decoded(kept[:count], scores, alpha, context, tuple(gates))
         length = len(alpha)
-        loop = AttentiveScan.loop(ctx, rows, length, *tensors)
+        loop = replace(ctx.loop, weighing=AttentiveScan.weighing(ctx, rows))
+        loop.comparison.forget()
         of_weights = *ctx.needs_input_grad[9:13], *ctx.needs_input_grad[13 + count :]
         loop.comparison.weighs = wanted = any(of_weights)
         inputs = Gathered(rows, ctx.ids, ctx.shape, length, alpha)

@@ -7,9 +7,9 @@ the opposite order. A comparison holds the keys of one pass and answers both way
     e = scores(p)             e (replicas, rows, n)
     dL/dq = pull_back(p, g)   g = dL/de, (replicas, rows, n)
     gradients()               dL/dkeys and dL/dweights, summed over all queries pulled back so far
+    forget()                  what was pulled back, so that another backward pass can begin
 
-keys: (replicas, rows, n, features). Weights: (replicas, ...). Forward passes and backward passes
-use a comparison of their own each; nothing here is seen by autograd.
+keys: (replicas, rows, n, features). Weights: (replicas, ...). Nothing here is seen by autograd.
 
 Back may come several signals, all of which asked the same: then the rows of g and of dL/dq, and of
 the query beside them, are those of the keys once for each signal, and so are those of dL/dkeys.
@@ -52,6 +52,10 @@ class Comparison(ABC):
     def gradients(self) -> tuple[Tensor, ...]:
         """Return dL/dkeys and dL/dweights."""
 
+    @abstractmethod
+    def forget(self) -> None:
+        """Go back to before the first `pull_back`."""
+
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return x / |x| on the last axis, and |x| (..., 1), which passes no gradient on.
@@ -70,6 +74,9 @@ class Product(Comparison):
 
     def __init__(self, keys: Tensor) -> None:
         self.keys = keys
+        self.forget()
+
+    def forget(self) -> None:
         self.queries: list[Tensor] = []
         self.g: list[Tensor] = []
 
@@ -108,7 +115,10 @@ class First(Comparison):
 
     def __init__(self, keys: Tensor) -> None:
         self.keys = keys
-        self.rows = keys.shape[1]
+        self.forget()
+
+    def forget(self) -> None:
+        self.rows = self.keys.shape[1]
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
         return out.copy_(query[..., : self.keys.shape[-2]])
@@ -132,8 +142,11 @@ class ByAutograd(Comparison):
     by_hand = False
 
     def __init__(self, score: Callable[..., Tensor], keys: Tensor, *weights: Tensor) -> None:
-        self.score = score
-        self.inputs = tuple(part.detach().requires_grad_() for part in (keys, *weights))
+        self.score, self.read = score, (keys, *weights)
+        self.forget()
+
+    def forget(self) -> None:
+        self.inputs = tuple(part.detach().requires_grad_() for part in self.read)
         self.sums: tuple[Tensor, ...] = ()
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
