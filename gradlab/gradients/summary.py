@@ -26,21 +26,29 @@ def norms(vectors: Array) -> Array:
     return np.asarray(scale * np.sqrt(np.square(vectors / scale[..., None]).sum(-1)))
 
 
-def pooled_share(part: Array, total: Array) -> tuple[Array, Array, Array]:
-    """Return sum_b <p_b, d_b> / sum_b <d_b, d_b> and its 95 % bootstrap interval over examples.
+class Pool:
+    """Examples' totals, of which parts have a share: sum_b <p_b, d_b> / sum_b <d_b, d_b>.
 
-    part, total: (examples, positions, hidden). Each result is (positions,); NaN where every total
-    is zero. The interval is the percentile interval of 1,000 resamples of the examples.
+    total: (examples, positions, hidden).
     """
-    largest = np.abs(total).max((0, -1))
-    scale = np.where((largest == 0) | ~np.isfinite(largest), 1.0, largest)[:, None]
-    projected = (part / scale * (total / scale)).sum(-1)
-    squared = np.square(total / scale).sum(-1)
-    counts = _resamples(len(total))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shares = (counts @ projected) / (counts @ squared)
-    low, high = np.quantile(shares[1:], [0.025, 0.975], axis=0)
-    return shares[0], low, high
+
+    def __init__(self, total: Array) -> None:
+        largest = np.abs(total).max((0, -1))
+        self.scale = np.where((largest == 0) | ~np.isfinite(largest), 1.0, largest)[:, None]
+        self.scaled, self.counts = total / self.scale, _resamples(len(total))
+        self.whole = self.counts @ np.square(self.scaled).sum(-1)
+
+    def share(self, part: Array) -> tuple[Array, Array, Array]:
+        """Return the share of parts shaped as the total, and its 95 % bootstrap interval.
+
+        Each result is (positions,); NaN where every total is zero. The interval is the percentile
+        interval of 1,000 resamples of the examples.
+        """
+        projected = (part / self.scale * self.scaled).sum(-1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = (self.counts @ projected) / self.whole
+        low, high = np.quantile(shares[1:], [0.025, 0.975], axis=0)
+        return shares[0], low, high
 
 
 @lru_cache(maxsize=8)
@@ -52,14 +60,14 @@ def _resamples(examples: int) -> Array:
     return np.concatenate([np.ones((1, examples)), drawn])
 
 
-def cancellation(parts: list[Array], total: Array) -> Array:
-    """Return the median over examples of sum of part norms / norm of the total, (positions,).
+def cancellation(parts: list[Array], whole: Array) -> Array:
+    """Return the median over examples of the sum of parts' norms / norm of the total, (positions,).
 
-    Examples whose total is zero have no ratio and are left out; NaN where that leaves none.
+    Takes norms (examples, positions). Examples whose total is zero have no ratio and are left out;
+    NaN where that leaves none.
     """
-    whole = norms(total)
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(whole > 0, sum(norms(part) for part in parts) / whole, np.nan)
+        ratio = np.where(whole > 0, sum(parts) / whole, np.nan)
     defined = ~np.isnan(ratio).all(0)
     median = np.full(ratio.shape[1], np.nan)
     median[defined] = np.nanmedian(ratio[:, defined], axis=0)
@@ -75,20 +83,26 @@ def summarise(measurement: Measurement) -> pd.DataFrame:
     frames = []
     for state in measurement.vectors["total"]:
         vectors = {path: v[state].cpu().numpy() for path, v in measurement.vectors.items()}
-        length = measurement.length[state].cpu().numpy()
-        frames += [_frame(state, path, vectors, length) for path in vectors]
+        sizes = {path: norms(v) for path, v in vectors.items()}
+        pool, length = Pool(vectors["total"]), measurement.length[state].cpu().numpy()
+        for path, of_path in vectors.items():
+            frame = _frame(path, of_path, sizes[path], pool)
+            if path == "total":
+                edges = [size for edge, size in sizes.items() if is_edge(edge)]
+                frame["path_length"] = pool.share(length)[0]
+                frame["cancellation"] = cancellation(edges, sizes[path]) if edges else np.nan
+            frames.append(frame.assign(**place(state)._asdict()))
     return pd.concat(frames, ignore_index=True)
 
 
-def _frame(state: str, path: str, vectors: dict[str, Array], length: Array) -> pd.DataFrame:
-    """Return the rows of one state and path; vectors of every path, (examples, n, hidden)."""
-    vector, total = vectors[path], vectors["total"]
-    share, low, high = pooled_share(vector, total)
-    frame = pd.DataFrame(
+def _frame(path: str, vectors: Array, size: Array, pool: Pool) -> pd.DataFrame:
+    """Return the rows of one path; vectors (examples, n, hidden) and their norms (examples, n)."""
+    share, low, high = pool.share(vectors)
+    return pd.DataFrame(
         {
-            "position": np.arange(1, total.shape[1] + 1),
+            "position": np.arange(1, size.shape[1] + 1),
             "path": path,
-            **_norm_columns(vector),
+            **_norm_columns(vectors, size),
             "share": share,
             "share_low": low,
             "share_high": high,
@@ -96,23 +110,18 @@ def _frame(state: str, path: str, vectors: dict[str, Array], length: Array) -> p
             "cancellation": np.nan,
         }
     )
-    if path == "total":
-        frame["path_length"] = pooled_share(length, total)[0]
-        parts = [vectors[path] for path in vectors if is_edge(path)]
-        frame["cancellation"] = cancellation(parts, total) if parts else np.nan
-    return frame.assign(**place(state)._asdict())
 
 
-def _norm_columns(vectors: Array) -> dict[str, Array | NDArray[np.int64] | int]:
+def _norm_columns(vectors: Array, size: Array) -> dict[str, Array | NDArray[np.int64] | int]:
     """Statistics over examples of the norms (examples, positions) of one path's vectors."""
-    size = norms(vectors)
     unit = np.where((top := size.max(0)) > 0, top, 1.0)
+    low, median, high = np.quantile(size, [0.05, 0.5, 0.95], axis=0)
     return {
         "norm_mean": unit * (size / unit).mean(0),
         "norm_std": unit * (size / unit).std(0),
-        "norm_median": np.median(size, axis=0),
-        "norm_p05": np.quantile(size, 0.05, axis=0),
-        "norm_p95": np.quantile(size, 0.95, axis=0),
+        "norm_median": median,
+        "norm_p05": low,
+        "norm_p95": high,
         "batch_norm": norms(vectors.mean(0)),
         "examples": len(vectors),
         "zeros": (size == 0).sum(0),

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradlab.gradients.measurement import Measurement
 from gradlab.gradients.probe import SPLIT as EXIT_EDGES
 from gradlab.gradients.probe import measure
-from gradlab.gradients.summary import cancellation, norms, pooled_share, summarise
+from gradlab.gradients.summary import Pool, cancellation, norms, summarise
 from gradlab.lab.tables import TABLES
 
 NAN, INF = np.nan, np.inf
@@ -36,7 +36,7 @@ def test_norms_of_subnormal_zero_and_non_finite_vectors() -> None:
 def test_pooled_share_is_the_signed_projection_of_the_pool(size: float) -> None:
     total = size * np.array([[[1.0, 0.0]], [[0.0, 2.0]]])
     part = size * np.array([[[3.0, 5.0]], [[1.0, -1.0]]])
-    share, low, high = pooled_share(part, total)
+    share, low, high = Pool(total).share(part)
     # (3 * 1 + -1 * 2) / (1 + 4)
     np.testing.assert_allclose(share, [0.2], rtol=1e-14, atol=0)
     # a resample holds one example twice or both: shares 3, -1/2 or 1/5
@@ -46,7 +46,7 @@ def test_pooled_share_is_the_signed_projection_of_the_pool(size: float) -> None:
 def test_share_is_null_where_every_total_is_zero_and_only_there() -> None:
     total = np.zeros((2, 2, 3))
     total[0, 1] = 1e-200
-    for result in pooled_share(total, total)[:1]:
+    for result in Pool(total).share(total)[:1]:
         np.testing.assert_array_equal(result, [NAN, 1.0])
 
 
@@ -54,7 +54,7 @@ def test_share_interval_is_the_same_each_time_and_leaves_the_global_generator_al
     generator = np.random.default_rng(0)
     part, total = generator.normal(size=(2, 20, 3, 4))
     before = repr(np.random.get_state())
-    first, second = pooled_share(part, total), pooled_share(part, total)
+    first, second = Pool(total).share(part), Pool(total).share(part)
     assert repr(np.random.get_state()) == before
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -66,10 +66,12 @@ def test_share_interval_is_the_same_each_time_and_leaves_the_global_generator_al
 def test_cancellation_is_the_median_of_part_norms_over_the_total(size: float) -> None:
     first = size * np.array([[[2.0, 0.0]], [[3.0, 4.0]], [[1.0, 0.0]]])
     second = size * np.array([[[-1.0, 0.0]], [[0.0, 0.0]], [[-1.0, 0.0]]])
-    ratio = cancellation([first, second], first + second)
+    ratio = cancellation([norms(first), norms(second)], norms(first + second))
     # 3 / 1 and 5 / 5; the third total is zero and has no ratio
     np.testing.assert_allclose(ratio, [2.0], rtol=1e-14, atol=0)
-    np.testing.assert_array_equal(cancellation([first, -first], 0 * first), [NAN])
+    np.testing.assert_array_equal(
+        cancellation([norms(first), norms(-first)], norms(0 * first)), [NAN]
+    )
 
 
 def measurement(total: np.ndarray, parts: dict[str, np.ndarray] | None = None) -> Measurement:
