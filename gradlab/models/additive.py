@@ -27,14 +27,15 @@ class Additive(Comparison):
 
     def __init__(self, queries: int, keys: Tensor, energy: Tensor) -> None:
         """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
-        r = torch.empty_like(keys[0])
-        self.replicas = [Reflected(queries, k, r) for k in keys]
+        r = keys.new_empty(keys.shape[1:])
+        self.replicas, self.r = [Reflected(queries, k, r) for k in keys], r.flatten(0, 1)
         self.rows, self.v, self.four = keys.shape[1], energy.flatten(1), 4 * energy
         self.whole, self.each_v = self.v.sum(-1).unbind(), self.v.unbind()
         self.forget()
 
     def forget(self) -> None:
         self.sums: tuple[Tensor, ...] = ()  # over queries: of g, g r and g (r - r^2)
+        self.of_each: list[tuple[Tensor, ...]] = []  # the last two, of each replica
 
     def prepare(self, query: Tensor) -> Tensor:
         prepared = query * -2
@@ -45,30 +46,29 @@ class Additive(Comparison):
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
         parts = self.whole, self.each_v, query.unsqueeze(2).unbind(), out.flatten(1).unbind()
         for reflected, whole, v, q, e in zip(self.replicas, *parts, strict=True):
-            torch.addmv(whole, reflected.at(q).flatten(0, 1), v, alpha=-2, out=e)
+            reflected.at(q)
+            torch.addmv(whole, self.r, v, alpha=-2, out=e)
         return out
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
         """Return dL/dquery in `out` for g = dL/dscores, of one signal or several."""
-        by_signal = g.view(len(g), -1, self.rows, g.shape[-1])
-        by_row, to_query = (
-            x.view(len(x), -1, self.rows, x.shape[-1]).transpose(1, 2) for x in (g, out)
-        )
+        shape = len(g), -1, self.rows
+        by_signal, to_query = g.view(*shape, g.shape[-1]), out.view(*shape, out.shape[-1])
         if not self.sums:
-            shapes = g.shape, to_query.shape, (*by_signal.shape, out.shape[-1])
-            self.sums = tuple(g.new_zeros(shape) for shape in shapes)
-        asked = query[:, : self.rows].unsqueeze(2)
-        parts = asked, by_signal.unsqueeze(-1), by_row, to_query, *self.sums[1:]
-        each = zip(self.replicas, *(part.unbind() for part in parts), strict=True)
+            of_r, of_slope = to_query.transpose(1, 2).shape, (*by_signal.shape, out.shape[-1])
+            self.sums = tuple(g.new_zeros(size) for size in (g.shape, of_r, of_slope))
+            self.of_each = list(zip(*(part.unbind() for part in self.sums[1:]), strict=True))
         if self.weighs:
             self.sums[0].add_(g)
-        for reflected, q, of_slopes, of_rows, to_q, of_r, of_slope in each:
-            r = reflected.at(q)
+        asked = query if g.shape[1] == self.rows else query[:, : self.rows]
+        parts = asked.unsqueeze(2).unbind(), by_signal.unbind(), to_query.unbind(), self.of_each
+        for reflected, q, g_r, to_q, (r_sum, slope_sum) in zip(self.replicas, *parts, strict=True):
+            r, of_rows = reflected.at(q), g_r.transpose(0, 1)
             if self.weighs:
-                of_r.baddbmm_(of_rows, r)
+                r_sum.baddbmm_(of_rows, r)
             slope = r.addcmul_(r, r, value=-1)
-            of_slope.addcmul_(slope, of_slopes)
-            multiply(of_rows, slope, out=to_q)
+            slope_sum.addcmul_(slope, g_r.unsqueeze(-1))
+            multiply(of_rows, slope, out=to_q.transpose(0, 1))
         return out.mul_(self.four)
 
     def gradients(self) -> tuple[Tensor, ...]:

@@ -68,9 +68,9 @@ def by_example(x: Tensor, matrices: Tensor, out: Tensor) -> Tensor:
 
     x: (replicas, signals * examples, in), M: (replicas, examples, in, out features).
     """
-    each, examples = matrices.flatten(0, 1), matrices.shape[1]
+    examples = matrices.shape[1]
     if x.shape[1] == examples:
-        torch.bmm(as_rows(x), each, out=as_rows(out))
+        torch.bmm(as_rows(x), matrices.flatten(0, 1), out=as_rows(out))
         return out
     by_b, to_b = (
         part.view(len(part), -1, examples, part.shape[-1]).transpose(1, 2) for part in (x, out)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn import functional as F
 
-from gradlab.models.layers import Embedding, Linear, embed, linear, linear_over_time
+from gradlab.models.layers import Embedding, Linear, Readout, embed, linear, linear_over_time
 
 LEADING = [(), (2,), (2, 3)]
 
@@ -35,6 +36,38 @@ def test_linear_over_time_is_torch_linear_at_every_step() -> None:
     x, weight, bias = drawn(2, 5, 3), drawn(4, 3, seed=1), drawn(4, seed=2)
     found, expected = linear_over_time(x, weight, bias), F.linear(x, weight, bias)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("leading", "stacked"),
+    [
+        ((), ()),
+        ((2,), (2,)),
+        ((2, 3), (2, 3)),
+        ((3,), ()),
+        ((3, 2), ()),
+        ((3, 2), (2,)),
+        ((2, 2), (2,)),
+    ],
+)
+def test_a_readout_is_a_linear_map(leading: tuple[int, ...], stacked: tuple[int, ...]) -> None:
+    """Leading axes of the input that no weights meet are signals."""
+    layer = Readout(3, 4)
+
+    def read(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        found: Tensor = functional_call(layer, {"weight": weight, "bias": bias}, (x,))
+        return found
+
+    x, weight = drawn(*leading, 2, 5, 3), drawn(*stacked, 4, 3, seed=1)
+    bias = drawn(*stacked, 4, seed=2)
+    expected = x @ weight.unsqueeze(-3).mT + bias.unsqueeze(-2).unsqueeze(-2)
+    torch.testing.assert_close(read(x, weight, bias), expected, rtol=1e-12, atol=1e-15)
+    assert torch.autograd.gradcheck(read, (x, weight, bias))
+
+
+def test_each_output_of_a_readout_lies_in_one_piece() -> None:
+    logits = Readout(3, 4)(torch.zeros(2, 5, 3))
+    assert logits.transpose(-3, -2).movedim(-1, -3).is_contiguous()
 
 
 def test_stacked_weights_act_on_their_own_replica() -> None:

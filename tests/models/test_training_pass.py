@@ -15,6 +15,8 @@ from torch.func import functional_call
 from gradlab.models.additive import Additive
 from gradlab.models.cells import CELLS
 from gradlab.models.loss import batch_loss
+from gradlab.models.scopes import SCOPES
+from gradlab.models.scores import SCORES
 from gradlab.models.seq2seq import Seq2Seq
 
 Spec = dict[str, Any]
@@ -80,6 +82,17 @@ def test_a_parameter_has_its_gradient_also_where_all_others_are_frozen(spec: Spe
         loss = batch_loss(model(batch := make_batch("copy", [3, 2])).logits, batch)
         (found,) = torch.autograd.grad(loss, weight)
         assert torch.equal(found, expected[name]), name
+
+
+@pytest.mark.parametrize("timing", ["bahdanau", "luong"])
+@pytest.mark.parametrize("spec", [*SCORES, *SCOPES])
+def test_a_pass_can_be_gone_back_over_more_than_once(spec: str, timing: str) -> None:
+    named: Spec = {"attention" if spec in SCORES else "scope": spec}
+    model = build(hidden=3, timing=timing, **named)
+    loss = batch_loss(model(batch := make_batch("copy", [3, 2])).logits, batch)
+    weights = list(model.parameters())
+    once, again = (torch.autograd.grad(loss, weights, retain_graph=True) for _ in range(2))
+    assert all(map(torch.equal, once, again))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
