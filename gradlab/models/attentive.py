@@ -84,18 +84,20 @@ class Loop:
         for block in blocks(done.gates[0][0], len(inputs)):
             p, gates = inputs.at(block), parts_at(done.gates, block)
             e, alpha, c = parts_at(done[1:4], block)
-            each = p, gates[0], e, alpha, c, as_rows(alpha), as_rows(c)
-            seen, state = self.cell.views(p, gates), parts_at(done.states, block)
+            (of_sums, p_apart), (sums, _) = map(self.cell.split, (p, gates[0]))
+            each = p, gates[0], e, alpha, c, as_rows(alpha), as_rows(c), sums, of_sums
+            seen, state = self.cell.views(p_apart, gates), parts_at(done.states, block)
             out = parts_at(done.states, block, later=1)
             in_block = zip(*map(steps, (each, seen, state, out)), strict=True)
             for j, (at, seen_j, s, new) in enumerate(in_block, block.start):
-                p_j, a, e, alpha, c, *as_row = at
+                p_j, a, e, alpha, c, alpha_row, c_row, a_sums, p_sums = at
                 query = s[0] if into_query is None else torch.bmm(s[0], into_query)
                 self.comparison.scores(self.comparison.prepare(query), out=e)
                 self.weighing.weigh(j, s[0], e, out=alpha)
-                torch.bmm(as_row[0], rows, out=as_row[1])
+                torch.bmm(alpha_row, rows, out=c_row)
                 p_j.baddbmm_(c, into_cell)
                 torch.baddbmm(bias, s[0], into_gates, out=a)
+                a_sums.add_(p_sums)
                 self.cell.activate(seen_j)
                 self.cell.advance(seen_j, s, new)
         return done
@@ -145,7 +147,7 @@ class Adjoint:
         queries = asking if w.query is None else map_steps(asking, w.query)
         d_query, d_context = queries.new_empty(queries.shape), self.d_context[block]
         da = room_for_steps(asking, *asking.shape[:-1], cell.gates, asking.shape[-1])
-        dp = da if cell.only_sums else torch.empty_like(da)
+        dp = da if not cell.apart else torch.empty_like(da)
         prepared = self.loop.comparison.prepare(queries)
         flat = da.flatten(-2), dp.flatten(-2)
         at = asking, prepared, *attended, da, dp, *flat, d_context, d_query

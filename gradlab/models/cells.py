@@ -10,11 +10,12 @@ Index convention, at step i of one sequence:
 
 `step` is the equations as they stand in books. A scan takes it in two halves, in place: the gates,
 `activate`, which are kept, and what they do to the state, `advance`; both see a step as `views` cut
-it out of the tensors of many. The adjoint is linear in d and its coefficients depend on the forward
-pass alone. So `linearise` computes them for many steps at once from the gates, the loop that must
-run backwards in time holds one matrix product and little else, and the gradients of the weights are
-large products after it. Training and measuring run the same loop; measuring puts several paths on a
-leading axis of d. What comes back to p and a is split by gate: (..., batch, gates, hidden).
+it out of the tensors of many. Where p and a enter only as their sum, a scan has added them up. The
+adjoint is linear in d and its coefficients depend on the forward pass alone. So `linearise`
+computes them for many steps at once from the gates, the loop that must run backwards in time holds
+one matrix product and little else, and the gradients of the weights are large products after it.
+Training and measuring run the same loop; measuring puts several paths on a leading axis of d. What
+comes back to p and a is split by gate: (..., batch, gates, hidden).
 
 Gate order and equations are those of `torch.nn.RNN`, `GRU` and `LSTM` (Cho et al. 2014;
 Hochreiter and Schmidhuber 1997), so that weights load there.
@@ -60,19 +61,25 @@ class Cell(ABC):
     states: tuple[str, ...] = ("h",)
     gates: int
     kept = 0
-    only_sums = True  # whether p and a enter only as p + a
+    apart = 0  # how many of the last gates take p and a otherwise than as p + a
 
     @abstractmethod
     def step(self, p: Tensor, a: Tensor, state: State) -> State:
         """Return z_i of p, a and z_{i-1}: the equations, plain enough for autograd to follow."""
 
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """View p or a as the gates that take p + a, and those that take them apart."""
+        width = x.shape[-1] // self.gates * self.apart
+        sums, apart = x.split([x.shape[-1] - width, width], dim=-1)
+        return sums, apart
+
     @abstractmethod
     def views(self, p: Tensor, gates: Gates) -> Views:
-        """Return what `activate` and `advance` see of projected inputs and gates, filled or not."""
+        """Return what `activate` and `advance` see, filled or not, of p in the gates apart."""
 
     @abstractmethod
     def activate(self, seen: Views) -> None:
-        """Fill the gates, which hold the hidden part a, of the projected input p."""
+        """Fill the gates, which hold p + a and, in the gates apart, a."""
 
     @abstractmethod
     def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
@@ -83,11 +90,17 @@ class Cell(ABC):
         hidden = a.shape[-1] // self.gates
         return a, *(a.new_empty(*a.shape[:-1], hidden) for _ in range(self.kept))
 
+    def fill(self, p: Tensor, a: Tensor) -> tuple[Gates, Views]:
+        """Return the gates of p and a, which is overwritten, and what `advance` sees of them."""
+        gates, ((p_sums, p_apart), (sums, _)) = self.room(a), map(self.split, (p, a))
+        sums.add_(p_sums)
+        seen = self.views(p_apart, gates)
+        self.activate(seen)
+        return gates, seen
+
     def run(self, p: Tensor, a: Tensor, state: State, out: Out = NEW) -> tuple[Gates, State]:
         """Return the gates and z_i of p, a and z_{i-1}; a is overwritten."""
-        gates = self.room(a)
-        seen = self.views(p, gates)
-        self.activate(seen)
+        gates, seen = self.fill(p, a)
         return gates, self.advance(seen, state, out)
 
     @abstractmethod
@@ -123,14 +136,13 @@ class RNN(Cell):
         return (torch.tanh(p + a),)
 
     def views(self, p: Tensor, gates: Gates) -> Views:
-        return p, gates[0]
+        return (gates[0],)
 
     def activate(self, seen: Views) -> None:
-        p, a = seen
-        tanh_(a.add_(p))
+        tanh_(seen[0])
 
     def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
-        return (torch.add(seen[1], 0, out=out[0]),)
+        return (torch.add(seen[0], 0, out=out[0]),)
 
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
         return (1 - gates[0] * gates[0],)
@@ -147,7 +159,7 @@ class GRU(Cell):
 
     gates = 3
     kept = 1  # n
-    only_sums = False
+    apart = 1  # n: p_n + r a_n
 
     def step(self, p: Tensor, a: Tensor, state: State) -> State:
         (p_r, p_z, p_n), (a_r, a_z, a_n) = (_blocks(x, self.gates) for x in (p, a))
@@ -157,15 +169,15 @@ class GRU(Cell):
     def views(self, p: Tensor, gates: Gates) -> Views:
         (a, n), both = gates, 2 * gates[1].shape[-1]
         r, z, a_n = _blocks(a, self.gates)
-        return p[..., :both], p[..., both:], a[..., :both], r, z, a_n, n
+        return p, a[..., :both], r, z, a_n, n
 
     def activate(self, seen: Views) -> None:
-        p_rz, p_n, rz, r, _, a_n, n = seen
-        rz.add_(p_rz).sigmoid_()
+        p_n, rz, r, _, a_n, n = seen
+        rz.sigmoid_()
         tanh_(torch.addcmul(p_n, r, a_n, out=n))
 
     def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
-        _, _, _, _, z, _, n = seen
+        _, _, _, z, _, n = seen
         return (torch.lerp(n, state[0], z, out=out[0]),)
 
     def linearise(self, gates: Gates, before: State, after: State) -> Coefficients:
@@ -210,11 +222,10 @@ class LSTM(Cell):
     def views(self, p: Tensor, gates: Gates) -> Views:
         a = gates[0]
         i, f, g, o = _blocks(a, self.gates)
-        return p, a, i, f, g, o, a[..., : 2 * i.shape[-1]]
+        return a, i, f, g, o, a[..., : 2 * i.shape[-1]]
 
     def activate(self, seen: Views) -> None:
-        p, a, _, _, g, o, i_and_f = seen
-        a.add_(p)
+        a, _, _, g, o, i_and_f = seen
         if tanh_is_slow(a):  # tanh(x) = 2 sigmoid(2 x) - 1: one sigmoid serves all four gates
             g.add_(g)
             a.sigmoid_()
@@ -225,7 +236,7 @@ class LSTM(Cell):
             o.sigmoid_()
 
     def advance(self, seen: Views, state: State, out: Out = NEW) -> State:
-        _, _, i, f, g, o, _ = seen
+        _, i, f, g, o, _ = seen
         c = torch.addcmul(f * state[1], i, g, out=out[1])
         return torch.mul(o, tanh(c), out=out[0]), c
 

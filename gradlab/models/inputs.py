@@ -86,6 +86,35 @@ class Inputs:
         return F.embedding(self.ids[block], self.table)
 
 
+class Entering:
+    """What stands in the gates of a step before its product with W_hh: p + b_hh, and b_hh apart."""
+
+    def __init__(self, inputs: Inputs, bias: Tensor, gates: int, apart: int) -> None:
+        """Take b_hh (replicas, features); the last `apart` gates take p and a not as a sum."""
+        self.inputs, self.bias = inputs, bias.unsqueeze(-2)
+        self.sums = bias.shape[-1] // gates * (gates - apart)
+        if inputs.ids is not None:
+            table = inputs.table.view(len(bias), -1, bias.shape[-1])
+            self.start = self.add(table, torch.empty_like(table)).flatten(0, 1)
+            self.apart = inputs.table[..., self.sums :].contiguous()
+
+    def add(self, p: Tensor, out: Tensor) -> Tensor:
+        """Fill `out`, (..., replicas, rows, features), with p + b_hh; in the gates apart b_hh."""
+        torch.add(p, self.bias, out=out)
+        out[..., self.sums :] = self.bias[..., self.sums :]
+        return out
+
+    def fill(self, block: slice, out: Tensor) -> Tensor:
+        """Fill `out`, (time, replicas, rows, features), for some steps; return p apart."""
+        if self.inputs.ids is None:
+            p = self.inputs.table[block]
+            self.add(p, out)
+            return p[..., self.sums :]
+        ids = self.inputs.ids[block]
+        torch.index_select(self.start, 0, ids.flatten(), out=out.view(-1, out.shape[-1]))
+        return F.embedding(ids, self.apart) if self.apart.numel() else out[..., self.sums :]
+
+
 class Gathered:
     """What comes back to projected inputs, gathered from the last steps of a loop to the first."""
 

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from gradlab.models.cells import CELLS, Cell, Coefficients, Gates, State
 from gradlab.models.counted import Counted
-from gradlab.models.inputs import Gathered, Inputs, blocks
+from gradlab.models.inputs import Entering, Gathered, Inputs, blocks
 from gradlab.models.layers import linear_over_time
 from gradlab.models.rows import (
     Edge,
@@ -57,16 +57,17 @@ def run_forward(
     first: z_0, (replicas, rows, hidden) each. weight_hh: (replicas, gates * hidden, hidden).
     bias_hh: (replicas, gates * hidden).
     """
-    weight, bias, states = weight_hh.mT, bias_hh.unsqueeze(-2), room_for_states(first, len(inputs))
+    weight, states = weight_hh.mT, room_for_states(first, len(inputs))
+    start = Entering(inputs, bias_hh, cell.gates, cell.apart)
     a = weight.new_empty(len(inputs), *first[0].shape[:-1], weight.shape[-1])
     gates = cell.room(a)
     for block in blocks(a[0], len(a)):
         here = parts_at(gates, block)
-        seen = cell.views(inputs.at(block), here)
+        seen = cell.views(start.fill(block, a[block]), here)
         before, after = parts_at(states, block), parts_at(states, block, later=1)
         each_step = zip(here[0].unbind(), *map(steps, (seen, before, after)), strict=True)
         for a_i, seen_i, state, new in each_step:
-            torch.baddbmm(bias, state[0], weight, out=a_i)
+            a_i.baddbmm_(state[0], weight)
             cell.activate(seen_i)
             cell.advance(seen_i, state, new)
     return states, gates
@@ -87,8 +88,7 @@ def linearise(
     """
     before = states_before(initial, states)
     a = time_first(linear_over_time(time_last(before[0]), weight_hh, bias_hh))
-    gates = cell.room(a)
-    cell.activate(cell.views(p, gates))
+    gates, _ = cell.fill(p, a)
     return cell.linearise(gates, before, states)
 
 

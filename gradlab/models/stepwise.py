@@ -154,7 +154,7 @@ class Adjoint:
             gates[0].new_empty(*gates[0].shape[:-1], cell.gates, s[0].shape[-1])
             for gates, s in zip(found.gates, found.states, strict=True)
         ]
-        self.dp = self.da if cell.only_sums else [torch.empty_like(da) for da in self.da]
+        self.dp = self.da if not cell.apart else [torch.empty_like(da) for da in self.da]
         self.asking = self.before[-1][0] if loop.combine is None else found.states[-1][0]
         into = loop.query
         queries = self.asking if into is None else map_steps(self.asking, into)
