@@ -5,7 +5,7 @@
     gradients()                                     dL/dweights, summed over all steps pulled back
 
 Scores and weights (replicas, rows, n), states (replicas, rows, features), weights (replicas, ...).
-As with comparisons, a forward and a backward pass have one each, and autograd sees nothing.
+A forward and a backward pass have one each, and autograd sees nothing.
 """
 
 from __future__ import annotations
