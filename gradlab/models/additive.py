@@ -110,7 +110,7 @@ class AdditiveScores(torch.autograd.Function):
     @unrecorded()
     def forward(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor) -> Tensor:
         rows = ctx.rows = Rows(query.shape[:-2], energy)
-        ctx.save_for_backward(query, keys, energy)
+        ctx.save_for_backward(query, energy)
         comparison = Additive(query.shape[-2], rows.split(keys), rows.weight(energy))
         ctx.comparison, asked = comparison, comparison.prepare(rows.split_steps(query))
         scores = asked.new_empty(*asked.shape[:-1], keys.shape[-2])
@@ -124,11 +124,11 @@ class AdditiveScores(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
         rows: Rows = ctx.rows
         comparison: Additive = ctx.comparison
-        query, _, energy = ctx.saved_tensors
+        query, energy = ctx.saved_tensors
         comparison.forget()
         asked = comparison.prepare(rows.split_steps(query))
         d_query = torch.empty_like(asked)
-        for q, g_j, d_q in steps((asked, rows.split_steps(g).contiguous(), d_query)):
+        for q, g_j, d_q in steps((asked, rows.split_steps(g), d_query)):
             comparison.pull_back(q, g_j, out=d_q)
         d_keys, d_energy = comparison.gradients()
         return rows.join_steps(d_query), rows.join(d_keys), d_energy.view(energy.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,25 +45,30 @@ class AttentiveScan(torch.autograd.Function):
         values: Tensor,
         *weights: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.cell, ctx.compare, ctx.scope, ctx.mask = CELLS[name], compare, scope, mask
+        ctx.cell, ctx.scope, ctx.mask = CELLS[name], scope, mask
         rows = ctx.rows = Rows(values.shape[:-2], given(weights[0]), counted)
         ctx.ids, ctx.shape = ids, projected.shape
         inputs = Inputs(rows, ids, projected)
-        loop = ctx.loop = AttentiveScan.loop(ctx, len(inputs), keys, values, *weights)
+        compare = partial(compare, len(inputs))
+        loop = ctx.loop = AttentiveScan.loop(ctx, compare, keys, values, *weights)
         first = weights[4 : 4 + len(ctx.cell.states)]
         start = tuple(rows.forward.split(rows.once(given(part))) for part in first)
         with unrecorded(loop.by_hand):
             decoded = loop.run(inputs, start)
-        ctx.save_for_backward(
-            keys, values, *weights, *decoded.states, *decoded[1:4], *decoded.gates
-        )
-        ctx.tensors = 2 + len(weights)
+        ctx.save_for_backward(*weights, *decoded.states, *decoded[1:4], *decoded.gates)
+        ctx.weights = len(weights)
         ctx.set_materialize_grads(False)
         after = *(part[1:] for part in decoded.states), *decoded[1:4]
         return tuple(rows.every(rows.forward.join_steps(part)) for part in after)
 
     @staticmethod
-    def loop(ctx: Any, queries: int, keys: Tensor, values: Tensor, *weights: Tensor | None) -> Loop:
+    def loop(
+        ctx: Any,
+        compare: Callable[..., Comparison],
+        keys: Tensor,
+        values: Tensor,
+        *weights: Tensor | None,
+    ) -> Loop:
         """Return the loop, with what both passes read."""
         rows, own = ctx.rows.forward, weights[4 + len(ctx.cell.states) :]
         own_rows, count = [rows.weight(given(w)) for w in own], len(ctx.scope.layer_names)
@@ -71,7 +77,7 @@ class AttentiveScan(torch.autograd.Function):
         context, query, hh, bias_hh = (None if w is None else rows.weight(w) for w in weights[:4])
         return Loop(
             ctx.cell,
-            ctx.compare(queries, read, *own_rows[count:]),
+            compare(read, *own_rows[count:]),
             AttentiveScan.weighing(ctx, rows),
             summed,
             Weights(given(context), query, given(hh), given(bias_hh)),
@@ -89,7 +95,7 @@ class AttentiveScan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
         rows, count = ctx.rows, len(ctx.cell.states)
-        tensors, kept = ctx.saved_tensors[: ctx.tensors], ctx.saved_tensors[ctx.tensors :]
+        weights, kept = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
         scores, alpha, context, *gates = kept[count:]
         decoded = Decoded(kept[:count], scores, alpha, context, tuple(gates))
         length = len(alpha)
@@ -106,5 +112,5 @@ class AttentiveScan(torch.autograd.Function):
         d_values = value_gradients(alpha, back.d_context)
         d_first = map(rows.join, back.carried)
         d_weights = *back.weights, *d_first, *loop.weighing.gradients(), *d_compared
-        shaped = shaped_as(d_weights, tensors[2:])
+        shaped = shaped_as(d_weights, weights)
         return *(None,) * 6, inputs.gradient(), rows.join(d_keys), rows.join(d_values), *shaped
