@@ -132,7 +132,7 @@ def run_sweep(
     outcome = Outcome(skipped=len(stored), total=len(waiting), damaged=len(damaged))
     lanes = min(jobs or (1 if chosen == "cuda" else cpu_count()), len(waiting))
     todo: queue.SimpleQueue[Group] = queue.SimpleQueue()
-    for group in groups(waiting, lanes, expected_work):
+    for group in groups(waiting, lanes, expected_work, chosen):
         todo.put(group)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     workers = [Lane(todo, events, out, chosen) for _ in range(lanes)]

@@ -5,6 +5,8 @@ one, on parameters stacked along a leading axis, which saves time where a pass i
 Each seed keeps its own batches, clipping and optimizer, and its numbers are, bit for bit, those of
 training alone: the first step is made both ways, and if one gradient differs in one bit, each seed
 goes its own way.
+
+An LSTM that torch's fused layers train faster (see `lockstep`) is trained by them, each seed alone.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from torch.func import functional_call
 
 from gradlab.grid import Point
 from gradlab.lab.fitting import batch_to_fit, optimizer_of
+from gradlab.lab.lockstep import by_fused_layers
 from gradlab.models.family import AnyModel
+from gradlab.models.fused import fused_logits
 from gradlab.models.loss import batch_loss
+from gradlab.models.seq2seq import Seq2Seq
 from gradlab.tasks import Batch
 
 
@@ -48,10 +53,11 @@ def train(
     """
     training, every = points[0].training, points[0].record.every
     optimizers = [optimizer_of(*each) for each in zip(models, points, strict=True)]
-    running, lockstep = list(range(len(models))), len(models) > 1
+    fused = by_fused_layers(points[0], device.type)
+    running, lockstep = list(range(len(models))), len(models) > 1 and not fused
     for step in range(training.steps + 1):
         batches = [batch_to_fit(models[i], points[i], step, device) for i in running]
-        losses = backward([models[i] for i in running], batches, lockstep)
+        losses = backward([models[i] for i in running], batches, lockstep, fused)
         if step == 0 and lockstep:
             lockstep = agree(models, batches)
         for i, finite in zip(list(running), torch.isfinite(losses).tolist(), strict=True):
@@ -67,7 +73,9 @@ def train(
             return
 
 
-def backward(models: Sequence[AnyModel], batches: Sequence[Batch], lockstep: bool) -> Tensor:
+def backward(
+    models: Sequence[AnyModel], batches: Sequence[Batch], lockstep: bool, fused: bool = False
+) -> Tensor:
     """Set the gradient of each model's loss on its batch; return the losses (models,)."""
     for model in models:
         model.zero_grad()
@@ -77,10 +85,18 @@ def backward(models: Sequence[AnyModel], batches: Sequence[Batch], lockstep: boo
         return loss.detach()
     losses = []
     for model, batch in zip(models, batches, strict=True):
-        loss = batch_loss(model(batch).logits, batch)
+        loss = batch_loss(_logits(model, batch, fused), batch)
         loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses)
+
+
+def _logits(model: AnyModel, batch: Batch, fused: bool) -> Tensor:
+    if fused:
+        assert isinstance(model, Seq2Seq)
+        return fused_logits(model, batch)
+    logits: Tensor = model(batch).logits
+    return logits
 
 
 def together(models: Sequence[AnyModel], batches: Sequence[Batch]) -> tuple[Tensor, Batch]:

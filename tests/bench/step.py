@@ -2,9 +2,10 @@
 
 Forward, backward, clipping and Adam of batch 64, hidden 64, float32, one thread. gradlab's model
 against the usual loop over torch's cells, and without attention against torch's fused layers for
-encoder and decoder, which teacher forcing allows. Milliseconds: median [least, greatest] of rounds
-in which they take turns; ratios are round by round. With --seeds instead: how much faster a seed
-trains in lockstep with others than alone, which is what gradlab/lab/lockstep.py goes by.
+encoder and decoder, which teacher forcing allows, and by which gradlab trains an LSTM too.
+Milliseconds: median [least, greatest] of rounds in which they take turns; ratios are round by
+round. With --seeds instead: how much faster a seed trains in lockstep with others than alone by a
+scan, which is what gradlab/lab/lockstep.py goes by.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from functools import partial
 
 import torch
 from timing import ROUNDS, Work, ratios, spread, take_turns
-from trainers import Trainer, gradlab_loss
+from trainers import Trainer, gradlab_fused_loss, gradlab_loss
 from usual import FusedSeq2Seq, UsualSeq2Seq
 
 from gradlab import Point, build_model, load_scenario, points
+from gradlab.lab.lockstep import by_fused_layers
 from gradlab.lab.training import backward
 from gradlab.tasks import training_batch
 
@@ -58,8 +60,9 @@ def point(cell: str, attention: str, timing: str, n: int, small: bool = False) -
 
 def trainers(at: Point) -> dict[str, Trainer]:
     """Return whoever can train the point."""
+    loss = gradlab_fused_loss if by_fused_layers(at, "cpu") else gradlab_loss
     found = {
-        "gradlab": Trainer(at, build_model(at), gradlab_loss),
+        "gradlab": Trainer(at, build_model(at), loss),
         "usual loop": Trainer(at, UsualSeq2Seq(at)),
     }
     if at.model.attention == "none":

@@ -16,7 +16,9 @@ from torch.nn import functional as F
 from usual import UsualSeq2Seq
 
 from gradlab.grid import Point
+from gradlab.models.fused import fused_logits
 from gradlab.models.loss import batch_loss
+from gradlab.models.seq2seq import Seq2Seq
 from gradlab.tasks import Batch, probe_batch, training_batch
 
 
@@ -66,6 +68,11 @@ def usual_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 def gradlab_loss(model: nn.Module, batch: Batch) -> Tensor:
     return batch_loss(model(batch).logits, batch)
+
+
+def gradlab_fused_loss(model: nn.Module, batch: Batch) -> Tensor:
+    assert isinstance(model, Seq2Seq)
+    return batch_loss(fused_logits(model, batch), batch)
 
 
 class Trainer:

@@ -12,12 +12,15 @@ from tiny import tiny
 
 from gradlab import Point, points
 from gradlab.lab import lanes, lockstep, training
-from gradlab.lab.lockstep import groups, most_together
+from gradlab.lab.lockstep import by_fused_layers, groups, most_together
 from gradlab.lab.results import open_results
 from gradlab.lab.run import Run, run_point, run_points
 from gradlab.lab.store import read_table, run_folder, stored_runs
 from gradlab.lab.sweep import expected_work, run_sweep
 from gradlab.lab.tables import TABLES
+from gradlab.models.fused import fused_logits
+from gradlab.models.seq2seq import Seq2Seq
+from gradlab.tasks import Batch
 
 MODELS = [
     {"cell": "gru", "attention": "none"},
@@ -108,6 +111,53 @@ def test_seeds_whose_bits_differ_in_a_group_go_their_own_way(
     assert calls == [2]
 
 
+LSTM: dict[str, object] = {"cell": "lstm", "attention": "none", "hidden": 64}
+
+
+@pytest.mark.skipif(not lockstep.HAS_FUSED_LSTM, reason="torch has a fused LSTM on x86 alone")
+def test_a_large_lstm_is_trained_by_fused_layers_seed_by_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def spy(model: Seq2Seq, batch: Batch) -> torch.Tensor:
+        seen.append(model)
+        return fused_logits(model, batch)
+
+    monkeypatch.setattr(training, "fused_logits", spy)
+    monkeypatch.setattr(training, "together", None)  # not called
+    same = seeds(2, model=LSTM, training={"batch": 64})
+    for point, run in zip(same, run_points(same), strict=True):
+        assert_same_bits(run, run_point(point))
+    assert len(seen) == 2 * 2 * 4  # seeds, in a group and alone; three updates and a last look
+    by_scan = replace(same[0], training=same[0].training.model_copy(update={"dtype": "float64"}))
+    expected = run_point(by_scan).weights
+    assert len(seen) == 2 * 2 * 4
+    for name, weight in run_point(same[0]).weights.items():
+        error = abs(weight - expected[name]).max() / abs(expected[name]).max()
+        assert error < 1e-4, name  # Adam divides rounding errors by gradients of their own size
+
+
+@pytest.mark.skipif(not lockstep.HAS_FUSED_LSTM, reason="torch has a fused LSTM on x86 alone")
+def test_who_is_trained_by_fused_layers() -> None:
+    def fused(device: str = "cpu", **tables: dict[str, object]) -> bool:
+        model, train = ({**LSTM, **tables.pop("model", {})}, tables.pop("training", {}))
+        (point,) = seeds(1, model=model, training={"batch": 64, **train}, **tables)
+        found = by_fused_layers(point, device)
+        assert most_together(point, device) == 1 or not found
+        return found
+
+    assert fused()
+    assert not fused("cuda")
+    assert not fused(task={"length": 4, "min_length": 2})
+    assert not fused(training={"dtype": "float64"})
+    assert not fused(training={"batch": 63})
+    others: list[dict[str, object]] = [{"cell": "gru"}, {"attention": "dot"}, {"hidden": 32}]
+    others += [{"bridge": "mean"}, {"layers": 2}, {"bidirectional": True}]
+    for other in others:
+        assert not fused(model=other), other
+
+
 def test_who_is_grouped() -> None:
     assert most_together(seeds(1)[0]) == 4  # additive attention, short
     assert most_together(seeds(1, model={"attention": "none"})[0]) == 8
@@ -142,7 +192,7 @@ def test_a_sweep_in_groups_stores_the_runs_one_by_one(
     scenario = tiny({"seed": [0, 1, 2]})
     outcome = run_sweep(scenario, tmp_path / "groups", jobs=1, device="cpu")
     assert (outcome.done, outcome.failures) == (3, [])
-    monkeypatch.setattr(lockstep, "most_together", lambda point: 1)
+    monkeypatch.setattr(lockstep, "most_together", lambda *_: 1)
     run_sweep(scenario, tmp_path / "alone", jobs=2, device="cpu")
     assert stored_runs(tmp_path / "groups") == stored_runs(tmp_path / "alone")
     for point in points(scenario):

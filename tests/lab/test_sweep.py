@@ -240,7 +240,7 @@ def test_a_diverged_run_is_stored_and_counted(tmp_path: Path) -> None:
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no seeds trained in lockstep."""
-    monkeypatch.setattr("gradlab.lab.lockstep.most_together", lambda point: 1)
+    monkeypatch.setattr("gradlab.lab.lockstep.most_together", lambda *_: 1)
 
 
 def faulty() -> Callable[[Point, Path, str], tuple[str, str]]:
