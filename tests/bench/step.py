@@ -77,6 +77,8 @@ def check(at: Point) -> None:
     gradients that nearly cancel large; so the losses are held to less.
     """
     ours, *others = trainers(at).values()
+    if (at.model.cell, at.model.attention) == ("lstm", "none"):
+        others.append(Trainer(at, build_model(at), gradlab_fused_loss))
     expected = {name.removesuffix("_l0"): g for name, g in ours.gradients()[0].items()}
     losses = [ours.step(number)[0] for number in range(NUMBERS)]
     for each in others:

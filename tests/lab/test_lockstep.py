@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from tiny import tiny
 
 from gradlab import Point, points
 from gradlab.lab import lanes, lockstep, training
+from gradlab.lab.fitting import batch_to_fit
 from gradlab.lab.lockstep import by_fused_layers, groups, most_together
 from gradlab.lab.results import open_results
-from gradlab.lab.run import Run, run_point, run_points
+from gradlab.lab.run import Run, build_model, run_point, run_points
 from gradlab.lab.store import read_table, run_folder, stored_runs
 from gradlab.lab.sweep import expected_work, run_sweep
 from gradlab.lab.tables import TABLES
@@ -156,6 +158,26 @@ def test_who_is_trained_by_fused_layers() -> None:
     others += [{"bridge": "mean"}, {"layers": 2}, {"bidirectional": True}]
     for other in others:
         assert not fused(model=other), other
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"task": {"length": 5, "keep": 3}},
+        {"task": {"length": 5, "delay": 2}},
+        {"task": {"name": "reverse", "length": 5, "reverse_source": True}},
+        {"training": {"teacher_forcing": 0.5, "batch": 64}},
+    ],
+    ids=str,
+)
+def test_fused_layers_read_every_batch_as_the_model_does(tables: dict[str, Any]) -> None:
+    (point,) = seeds(1, model=LSTM, **{"training": {"batch": 64}, **tables})
+    assert by_fused_layers(point, "cpu") == lockstep.HAS_FUSED_LSTM
+    model = build_model(point).double()
+    assert isinstance(model, Seq2Seq)
+    batch = batch_to_fit(model, point, 0, torch.device("cpu"))
+    expected = model(batch).logits
+    torch.testing.assert_close(fused_logits(model, batch), expected, rtol=1e-9, atol=0)
 
 
 def test_who_is_grouped() -> None:
