@@ -29,6 +29,7 @@ class Additive(Comparison):
         """Take the number of queries to come, keys (R, rows, n, F) and energy v (R, 1, F)."""
         r = keys.new_empty(keys.shape[1:])
         self.replicas, self.r = [Reflected(queries, k, r) for k in keys], r.flatten(0, 1)
+        self.alike = len({reflected.exponential for reflected in self.replicas}) == 1
         self.rows, self.v, self.four = keys.shape[1], energy.flatten(1), 4 * energy
         self.whole, self.each_v = self.v.sum(-1).unbind(), self.v.unbind()
         self.forget()
@@ -39,37 +40,51 @@ class Additive(Comparison):
 
     def prepare(self, query: Tensor) -> Tensor:
         prepared = query * -2
-        for reflected, q in zip(self.replicas, prepared.unbind(-3), strict=True):
+        parts = (prepared,) if self.alike else prepared.unbind(-3)
+        for reflected, q in zip(self.replicas, parts, strict=False):
             reflected.prepare_(q)
         return prepared
 
     def scores(self, query: Tensor, out: Tensor) -> Tensor:
-        parts = self.whole, self.each_v, query.unsqueeze(2).unbind(), out.flatten(1).unbind()
+        parts = self.whole, self.each_v, self.each(query), self.each(out)
         for reflected, whole, v, q, e in zip(self.replicas, *parts, strict=True):
             reflected.at(q)
-            torch.addmv(whole, self.r, v, alpha=-2, out=e)
+            torch.addmv(whole, self.r, v, alpha=-2, out=e.view(-1))
         return out
+
+    def each(self, x: Tensor) -> tuple[Tensor, ...]:
+        """View x, (replicas, signals * rows, features), as (rows, signals, features) of each."""
+        if x.shape[1] > self.rows:
+            by_signal = x.view(len(x), -1, self.rows, x.shape[-1])
+            return by_signal.transpose(1, 2).unbind()
+        alone, size = len(x) == 1, (self.rows, 1, x.shape[-1])
+        return (x.view(size),) if alone else x.view(-1, *size).unbind()
 
     def pull_back(self, query: Tensor, g: Tensor, out: Tensor) -> Tensor:
         """Return dL/dquery in `out` for g = dL/dscores, of one signal or several."""
-        shape = len(g), -1, self.rows
-        by_signal, to_query = g.view(*shape, g.shape[-1]), out.view(*shape, out.shape[-1])
         if not self.sums:
-            of_r, of_slope = to_query.transpose(1, 2).shape, (*by_signal.shape, out.shape[-1])
-            self.sums = tuple(g.new_zeros(size) for size in (g.shape, of_r, of_slope))
+            self.sums = self.room(g, out.shape[-1])
             self.of_each = list(zip(*(part.unbind() for part in self.sums[1:]), strict=True))
         if self.weighs:
             self.sums[0].add_(g)
         asked = query if g.shape[1] == self.rows else query[:, : self.rows]
-        parts = asked.unsqueeze(2).unbind(), by_signal.unbind(), to_query.unbind(), self.of_each
+        parts = self.each(asked), self.each(g), self.each(out), self.of_each
         for reflected, q, g_r, to_q, (r_sum, slope_sum) in zip(self.replicas, *parts, strict=True):
-            r, of_rows = reflected.at(q), g_r.transpose(0, 1)
+            r = reflected.at(q)
             if self.weighs:
-                r_sum.baddbmm_(of_rows, r)
+                r_sum.baddbmm_(g_r, r)
             slope = r.addcmul_(r, r, value=-1)
-            slope_sum.addcmul_(slope, g_r.unsqueeze(-1))
-            multiply(of_rows, slope, out=to_q.transpose(0, 1))
+            slope_sum.addcmul_(slope, g_r.transpose(0, 1).unsqueeze(-1))
+            multiply(g_r, slope, out=to_q)
         return out.mul_(self.four)
+
+    def room(self, g: Tensor, features: int) -> tuple[Tensor, ...]:
+        """Return zeros for the sums of g, of g r, rows first, and of g (r - r^2), signals first."""
+        replicas, wide, n = g.shape
+        signals = wide // self.rows
+        of_r, of_slope = (self.rows, signals), (signals, self.rows, n)
+        sizes = g.shape, (replicas, *of_r, features), (replicas, *of_slope, features)
+        return tuple(g.new_zeros(size) for size in sizes)
 
     def gradients(self) -> tuple[Tensor, ...]:
         of_g, of_r, of_slope = self.sums

@@ -17,23 +17,23 @@ time, and the gradient of the values as one product. All tensors are laid out as
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gradlab.models.cells import Cell, Coefficients, Gates, State
 from gradlab.models.comparisons import Comparison
-from gradlab.models.inputs import Gathered, Inputs, blocks
-from gradlab.models.recurrence import parts_at, room_for_states
+from gradlab.models.inputs import CACHED, Gathered, Inputs, blocks
+from gradlab.models.recurrence import further, parts_at, room_for_states
 from gradlab.models.rows import (
     Rows,
     as_rows,
     bias_gradients,
     by_example,
-    map_steps,
     room_for_steps,
     steps,
     weight_gradients,
@@ -49,14 +49,22 @@ class Weights(NamedTuple):
     hh: Tensor
     bias_hh: Tensor
 
+    def of_state(self) -> tuple[Tensor, Tensor]:
+        """Return all that multiplies s_{j-1}, W_hh and W_q below it, and b_hh and 0 beside it."""
+        if self.query is None:
+            return self.hh, self.bias_hh
+        both = torch.cat([self.hh, self.query], dim=-2)
+        return both, pad(self.bias_hh, (0, self.query.shape[-2]))
+
 
 class Decoded(NamedTuple):
-    """What one pass computed, time first: s_0 .. s_k; of each step e, alpha, c and the gates."""
+    """What one pass computed, time first: s_0 .. s_k; of each step e, alpha, c, q and the gates."""
 
     states: State
     scores: Tensor
     alpha: Tensor
     context: Tensor
+    query: Tensor
     gates: Gates
 
 
@@ -75,41 +83,49 @@ class Loop:
         """Whether every step does without autograd."""
         return self.comparison.by_hand and self.weighing.by_hand
 
+    def blocks(self, gates: Tensor) -> list[slice]:
+        """Return the steps to work on at a time: no less than what every step reads anyway."""
+        return blocks(gates[0], len(gates), max(CACHED, self.values[0].numel()))
+
     def run(self, inputs: Inputs, first: State) -> Decoded:
         """Return all steps from s_0 = first."""
-        w, rows = self.weights, self.values.flatten(0, 1)
-        into_query = None if w.query is None else w.query.mT
-        into_cell, into_gates, bias = w.context.mT, w.hh.mT, w.bias_hh.unsqueeze(-2)
-        done = room(self.cell, first, len(inputs), self.values)
-        for block in blocks(done.gates[0][0], len(inputs)):
+        rows, into_cell = self.values.flatten(0, 1), self.weights.context.mT
+        of_state, bias = self.weights.of_state()
+        from_state, bias = of_state.mT, bias.unsqueeze(-2)
+        of_all, done = room(self.cell, first, self.values, len(inputs), of_state.shape[-2])
+        for block in self.blocks(done.gates[0]):
             p, gates = inputs.at(block), parts_at(done.gates, block)
-            e, alpha, c = parts_at(done[1:4], block)
+            both, e, alpha, c, query = parts_at((of_all, *done[1:5]), block)
             (of_sums, p_apart), (sums, _) = map(self.cell.split, (p, gates[0]))
-            each = p, gates[0], e, alpha, c, as_rows(alpha), as_rows(c), sums, of_sums
-            seen, state = self.cell.views(p_apart, gates), parts_at(done.states, block)
-            out = parts_at(done.states, block, later=1)
-            in_block = zip(*map(steps, (each, seen, state, out)), strict=True)
-            for j, (at, seen_j, s, new) in enumerate(in_block, block.start):
-                p_j, a, e, alpha, c, alpha_row, c_row, a_sums, p_sums = at
-                query = s[0] if into_query is None else torch.bmm(s[0], into_query)
+            each = p, both, query, e, alpha, c, as_rows(alpha), as_rows(c), sums, of_sums
+            seen, states = self.cell.views(p_apart, gates), parts_at(done.states, further(block))
+            in_block = zip(*map(steps, (each, seen)), pairwise(steps(states)), strict=True)
+            for j, (at, seen_j, (s, new)) in enumerate(in_block, block.start):
+                p_j, both, query, e, alpha, c, alpha_row, c_row, a_sums, p_sums = at
+                torch.baddbmm(bias, s[0], from_state, out=both)
                 self.comparison.scores(self.comparison.prepare(query), out=e)
                 self.weighing.weigh(j, s[0], e, out=alpha)
                 torch.bmm(alpha_row, rows, out=c_row)
                 p_j.baddbmm_(c, into_cell)
-                torch.baddbmm(bias, s[0], into_gates, out=a)
                 a_sums.add_(p_sums)
                 self.cell.activate(seen_j)
                 self.cell.advance(seen_j, s, new)
         return done
 
 
-def room(cell: Cell, first: State, length: int, values: Tensor) -> Decoded:
-    """Return tensors for `length` steps, to be filled, s_0 aside."""
-    of_step = length, *first[0].shape[:-1]
+def room(
+    cell: Cell, first: State, values: Tensor, length: int, width: int
+) -> tuple[Tensor, Decoded]:
+    """Return tensors for `length` steps, to be filled, s_0 aside: a beside q, then everything.
+
+    width: of a and q together. Where there is no W_q, q is s_{j-1}.
+    """
+    of_step, gates = (length, *first[0].shape[:-1]), cell.gates * first[0].shape[-1]
     scores, alpha = (values.new_empty(length, *values.shape[:-1]) for _ in range(2))
     context = values.new_empty(*of_step, values.shape[-1])
-    gates = cell.room(values.new_empty(*of_step, cell.gates * first[0].shape[-1]))
-    return Decoded(room_for_states(first, length), scores, alpha, context, gates)
+    states, both = room_for_states(first, length), values.new_empty(*of_step, width)
+    a, query = both[..., :gates], both[..., gates:] if width > gates else states[0][:-1]
+    return both, Decoded(states, scores, alpha, context, query, cell.room(a))
 
 
 class Adjoint:
@@ -134,17 +150,17 @@ class Adjoint:
         wanted: whether the gradients of the weights are.
         """
         gates = self.decoded.gates[0]
-        for block in blocks(gates[0], len(gates))[::-1]:
+        for block in self.loop.blocks(gates)[::-1]:
             here = [None if d is None else self.rows.split_steps(d[..., block, :]) for d in g]
             self.pull_back(block, here, wanted)
 
     def pull_back(self, block: slice, g: list[Tensor | None], wanted: bool) -> None:
         """Go back over a few steps."""
-        cell, w, done, each = self.loop.cell, self.loop.weights, self.decoded, self.rows.each
+        cell, done, each = self.loop.cell, self.decoded, self.rows.each
         before, after = parts_at(done.states, block), parts_at(done.states, block, later=1)
         local = each(cell.linearise(parts_at(done.gates, block), before, after))
-        asking, *attended = each((before[0], *parts_at((done.scores, done.alpha), block)))
-        queries = asking if w.query is None else map_steps(asking, w.query)
+        kept = before[0], *parts_at((done.query, done.scores, done.alpha), block)
+        asking, queries, *attended = each(kept)
         d_query, d_context = queries.new_empty(queries.shape), self.d_context[block]
         da = room_for_steps(asking, *asking.shape[:-1], cell.gates, asking.shape[-1])
         dp = da if not cell.apart else torch.empty_like(da)
@@ -159,7 +175,7 @@ class Adjoint:
         if wanted:
             (context,) = each((done.context[block],))
             pairs = (flat[1], context), (d_query, asking), (flat[0], asking)
-            parts = *itertools.starmap(weight_gradients, pairs), bias_gradients(flat[0])
+            parts = *starmap(weight_gradients, pairs), bias_gradients(flat[0])
             for total, part in zip(self.weights, parts, strict=True):
                 _add(total, part)
 

@@ -55,7 +55,7 @@ class AttentiveScan(torch.autograd.Function):
         start = tuple(rows.forward.split(rows.once(given(part))) for part in first)
         with unrecorded(loop.by_hand):
             decoded = loop.run(inputs, start)
-        ctx.save_for_backward(*weights, *decoded.states, *decoded[1:4], *decoded.gates)
+        ctx.save_for_backward(*weights, *decoded.states, *decoded[1:5], *decoded.gates)
         ctx.weights = len(weights)
         ctx.set_materialize_grads(False)
         after = *(part[1:] for part in decoded.states), *decoded[1:4]
@@ -96,8 +96,8 @@ class AttentiveScan(torch.autograd.Function):
     def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
         rows, count = ctx.rows, len(ctx.cell.states)
         weights, kept = ctx.saved_tensors[: ctx.weights], ctx.saved_tensors[ctx.weights :]
-        scores, alpha, context, *gates = kept[count:]
-        decoded = Decoded(kept[:count], scores, alpha, context, tuple(gates))
+        scores, alpha, context, query, *gates = kept[count:]
+        decoded = Decoded(kept[:count], scores, alpha, context, query, tuple(gates))
         length = len(alpha)
         loop = replace(ctx.loop, weighing=AttentiveScan.weighing(ctx, rows))
         loop.comparison.forget()

@@ -50,9 +50,9 @@ class Projected:
         return Projected(self.rows, self.ids.expand(*batch, self.ids.shape[-1]))
 
 
-def blocks(step: Tensor, length: int) -> list[slice]:
+def blocks(step: Tensor, length: int, room: int = CACHED) -> list[slice]:
     """Return slices of `length` steps to work on; step: what one takes, (replicas, ...)."""
-    size = max(1, CACHED // step[0].numel())
+    size = max(1, room // step[0].numel())
     return [slice(at, min(at + size, length)) for at in range(0, length, size)]
 
 

@@ -8,6 +8,7 @@ cache: the projected inputs, the adjoint's coefficients, the gradients of p and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -49,6 +50,11 @@ def parts_at(parts: tuple[Tensor, ...], block: slice, later: int = 0) -> tuple[T
     return tuple(part[block.start + later : block.stop + later] for part in parts)
 
 
+def further(block: slice) -> slice:
+    """Return a block with one step more."""
+    return slice(block.start, block.stop + 1)
+
+
 def run_forward(
     cell: Cell, inputs: Inputs, first: State, weight_hh: Tensor, bias_hh: Tensor
 ) -> tuple[State, Gates]:
@@ -64,9 +70,8 @@ def run_forward(
     for block in blocks(a[0], len(a)):
         here = parts_at(gates, block)
         seen = cell.views(start.fill(block, a[block]), here)
-        before, after = parts_at(states, block), parts_at(states, block, later=1)
-        each_step = zip(here[0].unbind(), *map(steps, (seen, before, after)), strict=True)
-        for a_i, seen_i, state, new in each_step:
+        from_to = pairwise(steps(parts_at(states, further(block))))
+        for a_i, seen_i, (state, new) in zip(here[0].unbind(), steps(seen), from_to, strict=True):
             a_i.baddbmm_(state[0], weight)
             cell.activate(seen_i)
             cell.advance(seen_i, state, new)
