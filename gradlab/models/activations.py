@@ -47,5 +47,5 @@ def through_tanh(g: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
 
 def through_softmax(g: Tensor, y: Tensor) -> Tensor:
     """Return y_i (g_i - sum_m y_m g_m), the gradient before a softmax that is y; autograd's own."""
-    found: Tensor = torch.ops.aten._softmax_backward_data(g, y, -1, y.dtype)
+    found: Tensor = torch._softmax_backward_data(g, y, -1, y.dtype)
     return found
