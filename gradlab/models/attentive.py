@@ -27,7 +27,7 @@ from torch.nn.functional import pad
 
 from gradlab.models.cells import Cell, Coefficients, Gates, State
 from gradlab.models.comparisons import Comparison
-from gradlab.models.inputs import CACHED, Gathered, Inputs, blocks
+from gradlab.models.inputs import Gathered, Inputs, blocks
 from gradlab.models.recurrence import further, parts_at, room_for_states
 from gradlab.models.rows import (
     Rows,
@@ -84,8 +84,8 @@ class Loop:
         return self.comparison.by_hand and self.weighing.by_hand
 
     def blocks(self, gates: Tensor) -> list[slice]:
-        """Return the steps to work on at a time: no less than what every step reads anyway."""
-        return blocks(gates[0], len(gates), max(CACHED, self.values[0].numel()))
+        """Return the steps to work on at a time: as many numbers as each of them reads anyway."""
+        return blocks(gates[0], len(gates), self.values[0].numel())
 
     def run(self, inputs: Inputs, first: State) -> Decoded:
         """Return all steps from s_0 = first."""

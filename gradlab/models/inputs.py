@@ -50,9 +50,12 @@ class Projected:
         return Projected(self.rows, self.ids.expand(*batch, self.ids.shape[-1]))
 
 
-def blocks(step: Tensor, length: int, room: int = CACHED) -> list[slice]:
-    """Return slices of `length` steps to work on; step: what one takes, (replicas, ...)."""
-    size = max(1, room // step[0].numel())
+def blocks(step: Tensor, length: int, least: int = 0) -> list[slice]:
+    """Return slices of `length` steps to work on; step: what one takes, (replicas, ...).
+
+    least: how many numbers are worked on at a time where that is more than `CACHED`.
+    """
+    size = max(1, max(CACHED, least) // step[0].numel())
     return [slice(at, min(at + size, length)) for at in range(0, length, size)]
 
 

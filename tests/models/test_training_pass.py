@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from gradlab.models.additive import Additive
 from gradlab.models.cells import CELLS
+from gradlab.models.inputs import blocks
 from gradlab.models.loss import batch_loss
 from gradlab.models.scopes import SCOPES
 from gradlab.models.scores import SCORES
@@ -93,6 +94,27 @@ def test_a_pass_can_be_gone_back_over_more_than_once(spec: str, timing: str) -> 
     weights = list(model.parameters())
     once, again = (torch.autograd.grad(loss, weights, retain_graph=True) for _ in range(2))
     assert all(map(torch.equal, once, again))
+
+
+@pytest.mark.parametrize("spec", MODELS, ids=label)
+def test_it_does_not_matter_how_many_steps_are_worked_on_at_a_time(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(hidden=3, **spec)
+    expected = gradients(model, [7, 4])
+    cuts: list[int] = []
+
+    def counted(step: Tensor, length: int, least: int = 0) -> list[slice]:
+        cut = blocks(step, length, least // 4)
+        cuts.append(len(cut))
+        return cut
+
+    monkeypatch.setattr("gradlab.models.inputs.CACHED", 1)
+    for loop in ("recurrence", "attentive"):
+        monkeypatch.setattr(f"gradlab.models.{loop}.blocks", counted)
+    for name, found in gradients(model, [7, 4]).items():
+        torch.testing.assert_close(found, expected[name], rtol=1e-12, atol=1e-14)
+    assert min(cuts) > 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
